@@ -1,0 +1,1 @@
+"""The `tokenreel` command: one file per subcommand, listed in main.py."""

@@ -1,0 +1,90 @@
+"""Parse the command line and run one subcommand.
+
+A subcommand is a module with `HELP`, `configure(parser)` and `run(args) -> int`;
+it is imported only when it is asked for. Exit codes: 0 fine, 1 the thing looked
+at is wrong, 2 the command was used wrongly, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import logging
+import sys
+from collections.abc import Sequence
+
+import tokenreel
+from tokenreel.errors import ConfigError, TokenreelError
+
+COMMANDS = {
+    "show": "say what a folder of tokens is",
+    "verify": "check every byte and every index of a store",
+    "convert": "turn any readable layout into a store, or a store into another layout",
+    "prepare": "validate a folder of token shards and print the flags to train with",
+    "doctor": "say what this installation has and lacks",
+    "demo": "see it work, in a minute, on this machine",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser = _parser(next((word for word in words if not word.startswith("-")), None))
+    args = parser.parse_args(words)
+    _start_logging(args)
+    try:
+        return _load(args.command).run(args)
+    except TokenreelError as error:
+        _report(error, args)
+        return 2 if isinstance(error, ConfigError) else 1
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; what was finished is kept", file=sys.stderr)
+        return 130
+
+
+def _parser(wanted: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tokenreel",
+        description="Immutable token stores, and batches that are a pure function of "
+        "(store, recipe, step).",
+        epilog='Run "tokenreel COMMAND --help" for the options of a command.',
+    )
+    parser.add_argument("--version", action="version", version=f"tokenreel {tokenreel.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, help_line in COMMANDS.items():
+        command = commands.add_parser(name, help=help_line, description=f"{help_line.capitalize()}.")
+        if name == wanted:
+            _load(name).configure(command)
+        _add_common(command)
+    return parser
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    parser.add_argument("--quiet", action="store_true", help="no progress bars, no notices")
+
+
+def _load(name: str):  # type: ignore[no-untyped-def]
+    return importlib.import_module(f"tokenreel.cli.{name.replace('-', '_')}")
+
+
+def _start_logging(args: argparse.Namespace) -> None:
+    logging.basicConfig(
+        stream=sys.stderr,
+        format="%(levelname)s: %(message)s",
+        level=logging.ERROR if args.quiet else logging.INFO,
+    )
+
+
+def _report(error: TokenreelError, args: argparse.Namespace) -> None:
+    if args.json:
+        print(json.dumps(error.as_dict(), indent=2))
+    print(f"error: {error}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

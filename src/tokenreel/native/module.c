@@ -1,0 +1,18 @@
+/* The module table of tokenreel._native. */
+#include "native.h"
+
+static PyMethodDef methods[] = {
+    {"narrow", tokenreel_narrow, METH_VARARGS,
+     "narrow(source, kind, target, target_itemsize, limit) -> index of the first id outside "
+     "[0, limit), or -1"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot slots[] = {{0, NULL}};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT, "tokenreel._native", "Kernels; see tokenreel/native/native.h.", 0,
+    methods, slots, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__native(void) { return PyModuleDef_Init(&module); }

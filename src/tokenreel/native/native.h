@@ -1,0 +1,16 @@
+/* tokenreel._native: what every kernel file shares.
+ *
+ * Kernels take buffers (never numpy objects), check every size before the loop,
+ * and release the GIL inside it. One file per room: store.c, ...
+ */
+#ifndef TOKENREEL_NATIVE_H
+#define TOKENREEL_NATIVE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+
+/* store.c */
+PyObject *tokenreel_narrow(PyObject *self, PyObject *args);
+
+#endif

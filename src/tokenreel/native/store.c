@@ -1,0 +1,103 @@
+/* Kernels of the store room.
+ *
+ * narrow: copy token ids of any integer type into uint16 or uint32, checking in
+ * the same pass that each lies in [0, limit). The reference is store/narrow.py.
+ */
+#include "native.h"
+
+/* Ids are copied a run at a time; a run is checked by one flag, and only a run
+ * that failed is searched for its first culprit. Both loops vectorise. */
+#define RUN 4096
+
+#define NARROW(NAME, SOURCE, TARGET)                                                       \
+    static Py_ssize_t NAME(const void *from, void *to, Py_ssize_t count, uint64_t limit) { \
+        const SOURCE *source = from;                                                       \
+        TARGET *target = to;                                                               \
+        for (Py_ssize_t start = 0; start < count; start += RUN) {                          \
+            Py_ssize_t stop = start + RUN < count ? start + RUN : count;                   \
+            int bad = 0;                                                                   \
+            for (Py_ssize_t i = start; i < stop; i++) {                                    \
+                bad |= (uint64_t)source[i] >= limit;                                       \
+                target[i] = (TARGET)source[i];                                             \
+            }                                                                              \
+            if (bad)                                                                       \
+                for (Py_ssize_t i = start; i < stop; i++)                                  \
+                    if ((uint64_t)source[i] >= limit) return i;                            \
+        }                                                                                  \
+        return -1;                                                                         \
+    }
+
+/* A negative id turns into a huge uint64 by sign extension, so one comparison covers both ends. */
+NARROW(narrow_u8_u16, uint8_t, uint16_t)
+NARROW(narrow_i8_u16, int8_t, uint16_t)
+NARROW(narrow_u16_u16, uint16_t, uint16_t)
+NARROW(narrow_i16_u16, int16_t, uint16_t)
+NARROW(narrow_u32_u16, uint32_t, uint16_t)
+NARROW(narrow_i32_u16, int32_t, uint16_t)
+NARROW(narrow_u64_u16, uint64_t, uint16_t)
+NARROW(narrow_i64_u16, int64_t, uint16_t)
+NARROW(narrow_u8_u32, uint8_t, uint32_t)
+NARROW(narrow_i8_u32, int8_t, uint32_t)
+NARROW(narrow_u16_u32, uint16_t, uint32_t)
+NARROW(narrow_i16_u32, int16_t, uint32_t)
+NARROW(narrow_u32_u32, uint32_t, uint32_t)
+NARROW(narrow_i32_u32, int32_t, uint32_t)
+NARROW(narrow_u64_u32, uint64_t, uint32_t)
+NARROW(narrow_i64_u32, int64_t, uint32_t)
+
+typedef Py_ssize_t (*narrow_function)(const void *, void *, Py_ssize_t, uint64_t);
+
+/* kind: 'u' or 'i' with the item size, as numpy writes it ("u2", "i8"). */
+static narrow_function choose(const char *kind, int target_itemsize) {
+    static const struct {
+        const char *kind;
+        narrow_function to_u16, to_u32;
+    } table[] = {
+        {"u1", narrow_u8_u16, narrow_u8_u32},
+        {"i1", narrow_i8_u16, narrow_i8_u32},
+        {"u2", narrow_u16_u16, narrow_u16_u32},
+        {"i2", narrow_i16_u16, narrow_i16_u32},
+        {"u4", narrow_u32_u16, narrow_u32_u32},
+        {"i4", narrow_i32_u16, narrow_i32_u32},
+        {"u8", narrow_u64_u16, narrow_u64_u32},
+        {"i8", narrow_i64_u16, narrow_i64_u32},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (kind[0] == table[i].kind[0] && kind[1] == table[i].kind[1] && kind[2] == 0)
+            return target_itemsize == 2   ? table[i].to_u16
+                   : target_itemsize == 4 ? table[i].to_u32
+                                          : NULL;
+    return NULL;
+}
+
+PyObject *tokenreel_narrow(PyObject *self, PyObject *args) {
+    (void)self;
+    Py_buffer source, target;
+    const char *kind;
+    int target_itemsize;
+    unsigned long long limit;
+    if (!PyArg_ParseTuple(args, "y*sw*iK", &source, &kind, &target, &target_itemsize, &limit))
+        return NULL;
+    PyObject *result = NULL;
+    narrow_function run = choose(kind, target_itemsize);
+    if (run == NULL) {
+        PyErr_Format(PyExc_ValueError, "narrow: no kernel from %s to %d bytes", kind,
+                     target_itemsize);
+        goto done;
+    }
+    Py_ssize_t itemsize = kind[1] - '0';
+    Py_ssize_t count = source.len / itemsize;
+    if (source.len % itemsize || target.len / target_itemsize < count) {
+        PyErr_SetString(PyExc_ValueError, "narrow: buffer sizes do not fit");
+        goto done;
+    }
+    Py_ssize_t first_bad;
+    Py_BEGIN_ALLOW_THREADS;
+    first_bad = run(source.buf, target.buf, count, limit);
+    Py_END_ALLOW_THREADS;
+    result = PyLong_FromSsize_t(first_bad);
+done:
+    PyBuffer_Release(&source);
+    PyBuffer_Release(&target);
+    return result;
+}
