@@ -19,7 +19,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One measured figure; `target` and `met` concern the ratio, or the value where there is none."""
+    """One measured figure; `target` and `met` are about the ratio, or about the value."""
 
     name: str
     value: float
@@ -29,9 +29,7 @@ class Row:
     met: bool | None = None
 
 
-def at_least(
-    name: str, value: float, unit: str, *, baseline: float | None, target: float
-) -> Row:
+def at_least(name: str, value: float, unit: str, *, baseline: float | None, target: float) -> Row:
     """Make a row whose ratio to `baseline` (or value, if None) must reach `target`."""
     ratio = None if baseline is None else value / baseline
     met = bool((value if ratio is None else ratio) >= target)
@@ -40,7 +38,9 @@ def at_least(
 
 def at_most(name: str, value: float, unit: str, *, target: float) -> Row:
     """Make a row whose value must stay within `target`."""
-    return Row(name=name, value=value, unit=unit, target=f"<= {target:g}", met=bool(value <= target))
+    return Row(
+        name=name, value=value, unit=unit, target=f"<= {target:g}", met=bool(value <= target)
+    )
 
 
 def best_seconds(jobs: Mapping[str, Callable[[], object]], *, rounds: int = 5) -> dict[str, float]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Progress(Protocol):
@@ -38,15 +38,15 @@ SILENT = Silent()
 
 
 class _Bars:
-    def __init__(self, rich_progress: object) -> None:
+    def __init__(self, rich_progress: Any) -> None:
         self._rich = rich_progress
-        self._task: object = None
+        self._task: Any = None
 
     def start(self, task: str, *, total: int | None, unit: str = "") -> None:
-        self._task = self._rich.add_task(task, total=total, unit=unit)  # type: ignore[attr-defined]
+        self._task = self._rich.add_task(task, total=total, unit=unit)
 
     def advance(self, amount: int = 1) -> None:
-        self._rich.advance(self._task, amount)  # type: ignore[attr-defined]
+        self._rich.advance(self._task, amount)
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def bars(*, quiet: bool = False) -> Iterator[Progress]:
         yield _Bars(drawn)
 
 
-def _rate_column() -> object:
+def _rate_column() -> Any:
     from rich.progress import ProgressColumn, Task
     from rich.text import Text
 

@@ -56,7 +56,8 @@ def _parser(wanted: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tokenreel {tokenreel.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, help_line in COMMANDS.items():
-        command = commands.add_parser(name, help=help_line, description=f"{help_line.capitalize()}.")
+        sentence = f"{help_line[0].upper()}{help_line[1:]}."
+        command = commands.add_parser(name, help=help_line, description=sentence)
         if name == wanted:
             _load(name).configure(command)
         _add_common(command)

@@ -1,0 +1,95 @@
+"""JSON with exactly one spelling.
+
+What tokenreel writes as JSON it writes canonically: keys sorted, no spaces,
+UTF-8, finite numbers, one newline at the end. What it reads must be spelled the
+same way, so every flipped bit of such a file shows: as JSON that does not parse,
+as a spelling that is not canonical, or as a fact that does not fit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import NoReturn
+
+from tokenreel.errors import FormatError
+
+MAX_JSON_BYTES = 16 * 1024 * 1024
+
+
+def canonical_bytes(value: object) -> bytes:
+    """Return the canonical JSON of `value`.
+
+    >>> canonical_bytes({"b": 1, "a": [None, "é"]})
+    b'{"a":[null,"\\xc3\\xa9"],"b":1}\\n'
+    """
+    text = json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+    return text.encode() + b"\n"
+
+
+def digest(value: object) -> str:
+    """Return the SHA-256 (hex) of the canonical JSON of `value`."""
+    return hashlib.sha256(canonical_bytes(value)).hexdigest()
+
+
+def read_canonical(path: Path) -> dict[str, object]:
+    """Read a canonical JSON object, or raise FormatError naming what is wrong with it."""
+    return parse_canonical(read_limited(path), where=path)
+
+
+def read_limited(path: Path) -> bytes:
+    """Read a file of at most 16 MB; a larger one is refused before it is read."""
+    try:
+        size = path.stat().st_size
+        if size > MAX_JSON_BYTES:
+            raise FormatError(
+                "file is too large",
+                where=path,
+                expected=f"<= {MAX_JSON_BYTES:,} bytes",
+                actual=size,
+            )
+        return path.read_bytes()
+    except OSError as error:
+        raise FormatError(f"cannot be read: {error.strerror}", where=path) from error
+
+
+def parse_canonical(data: bytes, *, where: Path) -> dict[str, object]:
+    """Parse canonical JSON; duplicate keys, NaN, deep nesting and other spellings are errors."""
+    value = parse_strict(data, where=where)
+    if canonical_bytes(value) != data:
+        raise FormatError(
+            "the JSON is not in its canonical spelling, so the file was damaged or edited",
+            where=where,
+            remedy='run "tokenreel verify --repair", or restore the file',
+        )
+    return value
+
+
+def parse_strict(data: bytes, *, where: Path) -> dict[str, object]:
+    """Parse a JSON object; duplicate keys, NaN and deep nesting are errors."""
+
+    def pairs(items: list[tuple[str, object]]) -> dict[str, object]:
+        result = dict(items)
+        if len(result) != len(items):
+            names = [name for name, _ in items]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise FormatError(f"key {twice!r} occurs twice", where=where)
+        return result
+
+    def constant(name: str) -> NoReturn:
+        raise FormatError(f"{name} is not a number", where=where)
+
+    try:
+        value = json.loads(data.decode(), object_pairs_hook=pairs, parse_constant=constant)
+    except UnicodeDecodeError as error:
+        raise FormatError(f"not UTF-8 at byte {error.start:,}", where=where) from error
+    except json.JSONDecodeError as error:
+        raise FormatError(f"not JSON at byte {error.pos:,}: {error.msg}", where=where) from error
+    except RecursionError as error:
+        raise FormatError("JSON is nested too deeply", where=where) from error
+    if not isinstance(value, dict):
+        raise FormatError("not a JSON object", where=where, actual=type(value).__name__)
+    return value

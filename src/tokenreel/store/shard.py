@@ -1,0 +1,162 @@
+"""One shard, opened for reading.
+
+Opening costs nothing; each file is mapped when it is first touched, and an index
+is checked from end to end before anything is sliced by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from tokenreel.errors import DamageError
+from tokenreel.store.arrays import ArrayFile
+from tokenreel.store.documents import DocumentIndex, check_index
+from tokenreel.store.origins import read_origin
+from tokenreel.text.provenance import Provenance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexFile:
+    """A document index that is loaded when first asked."""
+
+    path: Path
+    count: int
+    load: Callable[[], DocumentIndex]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """Tokens and what belongs to them: documents, turns, weights, provenance.
+
+    `continues`: its last document goes on in the next shard.
+    """
+
+    name: str
+    token_file: ArrayFile
+    index_file: IndexFile | None = None
+    turn_file: ArrayFile | None = None
+    weight_file: ArrayFile | None = None
+    origin_file: ArrayFile | None = None
+    string_file: ArrayFile | None = None
+    continues: bool = False
+    mode: str = "mmap"
+
+    @property
+    def num_tokens(self) -> int:
+        """How many tokens the shard has."""
+        return self.token_file.count
+
+    @property
+    def num_documents(self) -> int | None:
+        """How many entries its document index has; None without an index."""
+        return None if self.index_file is None else self.index_file.count
+
+    @property
+    def files(self) -> tuple[ArrayFile, ...]:
+        """Every array of the shard that has a file."""
+        optional = (self.turn_file, self.weight_file, self.origin_file, self.string_file)
+        return (self.token_file, *(file for file in optional if file is not None))
+
+    @cached_property
+    def tokens(self) -> np.ndarray:
+        """All tokens, zero-copy (mode mmap)."""
+        return self.token_file.map()
+
+    @cached_property
+    def documents(self) -> DocumentIndex:
+        """The document index, checked from end to end."""
+        if self.index_file is None:
+            raise DamageError(
+                "this layout has no document index",
+                where=self.token_file.path,
+                remedy="open the store with eos_id=… to find documents by their end token",
+            )
+        index = self.index_file.load()
+        check_index(index, num_tokens=self.num_tokens, where=self.index_file.path)
+        return index
+
+    @cached_property
+    def turns(self) -> np.ndarray | None:
+        """The turn table (TURN), starts counted from the shard's first token; checked."""
+        if self.turn_file is None:
+            return None
+        turns = self._whole(self.turn_file)
+        check_turns(turns, num_tokens=self.num_tokens, where=self.turn_file.path)
+        return turns
+
+    @cached_property
+    def weights(self) -> np.ndarray | None:
+        """Loss weights per token, zero-copy (mode mmap), or None."""
+        return None if self.weight_file is None else self.weight_file.map()
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Return tokens start to stop: a view (mode mmap) or a copy (mode pread)."""
+        return self._slice(self.token_file, "tokens", start, stop)
+
+    def read_weights(self, start: int, stop: int) -> np.ndarray | None:
+        """Return the stored weights of tokens start to stop, or None where none are stored."""
+        if self.weight_file is None:
+            return None
+        return self._slice(self.weight_file, "weights", start, stop)
+
+    def read_turns(self, start: int, stop: int) -> np.ndarray | None:
+        """Return the turns that begin in tokens start to stop, counted from `start`."""
+        if self.turns is None:
+            return None
+        first, last = np.searchsorted(self.turns["start"], np.array([start, stop], np.uint64))
+        turns = self.turns[first:last].copy()
+        turns["start"] -= np.uint64(start)
+        return turns
+
+    def provenance(self, number: int) -> Provenance | None:
+        """Return where the number-th document of the shard came from, if that is kept."""
+        if self.origin_file is None or self.string_file is None:
+            return None
+        record = self.origin_file.read(number, number + 1)[0]
+        return read_origin(record, self._strings, where=self.string_file.path)
+
+    @cached_property
+    def _strings(self) -> np.ndarray:
+        if self.string_file is None:
+            return np.empty(0, np.uint8)
+        return self._whole(self.string_file)
+
+    def _whole(self, file: ArrayFile) -> np.ndarray:
+        return file.map() if self.mode == "mmap" else file.read(0, file.count)
+
+    def _slice(self, file: ArrayFile, name: str, start: int, stop: int) -> np.ndarray:
+        if not 0 <= start <= stop <= self.num_tokens:
+            raise IndexError(f"{self.name}: no tokens {start:,} to {stop:,} of {self.num_tokens:,}")
+        if self.mode == "mmap":
+            array: np.ndarray = getattr(self, name)
+            return array[start:stop]
+        return file.read(start, stop)
+
+    def check_sizes(self) -> None:
+        """Raise DamageError if a file has changed its size."""
+        for file in self.files:
+            file.check_size()
+
+
+def check_turns(turns: np.ndarray, *, num_tokens: int, where: Path) -> None:
+    """Raise DamageError for the first turn that is out of order, overlaps or leaves the shard."""
+    starts = turns["start"].astype(np.int64)
+    stops = starts + turns["length"]
+    before = np.concatenate((np.zeros(1, np.int64), stops[:-1]))[: len(turns)]
+    trained = turns["length"].astype(np.int64) - turns["head"] - turns["tail"]
+    wrong = (starts < before) | (stops > num_tokens) | (trained < 0)
+    wrong |= ~np.isfinite(turns["weight"]) | (turns["weight"] < 0)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise DamageError(
+            f"turn {at:,} is not in order, not inside the shard, or has a bad weight",
+            where=where,
+            expected=f"{int(before[at]):,} <= start <= stop <= {num_tokens:,}",
+            actual=f"start {int(starts[at]):,}, stop {int(stops[at]):,}",
+            remedy='run "tokenreel verify"',
+        )

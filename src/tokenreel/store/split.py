@@ -1,0 +1,176 @@
+"""One split of a store: its shards seen as one stream of tokens and one list of documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tokenreel.errors import StoreError
+from tokenreel.store.documents import find_documents
+from tokenreel.store.shard import Shard
+from tokenreel.text.provenance import Provenance
+from tokenreel.text.turns import token_weights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Document:
+    """One document: its tokens and all that is kept of it.
+
+    tokens: [n]; turns: TURN, starts from the first token; weights: stored ones [n].
+    """
+
+    split: str
+    number: int
+    tokens: np.ndarray
+    turns: np.ndarray | None = None
+    weights: np.ndarray | None = None
+    provenance: Provenance | None = None
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def loss_weights(self) -> np.ndarray:
+        """float32 [n]: the stored weights, else those of the turns, else ones."""
+        if self.weights is not None:
+            return self.weights.astype(np.float32)
+        if self.turns is not None:
+            return token_weights(self.turns, len(self.tokens))
+        return np.ones(len(self.tokens), np.float32)
+
+
+class Split:
+    """Shards in order; positions and document numbers count through all of them."""
+
+    def __init__(self, name: str, shards: Sequence[Shard]) -> None:
+        self.name = name
+        self.shards = tuple(shards)
+
+    @cached_property
+    def token_starts(self) -> np.ndarray:
+        """The position of each shard's first token, and the end: int64 [shards + 1]."""
+        return _running_total([shard.num_tokens for shard in self.shards])
+
+    @cached_property
+    def document_starts(self) -> np.ndarray:
+        """The number of the document each shard begins with, and the end: int64 [shards + 1]."""
+        counts = [shard.num_documents for shard in self.shards]
+        if None in counts:
+            raise StoreError(
+                "the documents of this split are not known",
+                where=self.shards[counts.index(None)].token_file.path,
+                remedy="open the store with eos_id=… to find documents by their end token",
+            )
+        continued = [shard.continues for shard in self.shards]
+        return _running_total(
+            [(count or 0) - more for count, more in zip(counts, continued, strict=True)]
+        )
+
+    @cached_property
+    def _entry_ends(self) -> np.ndarray:
+        entries = [shard.num_documents or 0 for shard in self.shards]
+        return self.document_starts[:-1] + np.array(entries, np.int64)
+
+    @property
+    def num_tokens(self) -> int:
+        """How many tokens the split has."""
+        return int(self.token_starts[-1])
+
+    @property
+    def has_documents(self) -> bool:
+        """Whether documents are known, by an index or a scan."""
+        return all(shard.num_documents is not None for shard in self.shards)
+
+    @property
+    def num_documents(self) -> int | None:
+        """How many documents the split has, or None where they are not known."""
+        return int(self.document_starts[-1]) if self.has_documents else None
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Return tokens start to stop: a view where they lie in one shard, else a copy."""
+        if not 0 <= start <= stop <= self.num_tokens:
+            raise IndexError(
+                f"split {self.name}: no tokens {start:,} to {stop:,} of {self.num_tokens:,}"
+            )
+        first = int(np.searchsorted(self.token_starts, start, side="right")) - 1
+        parts = []
+        for number in range(min(first, len(self.shards) - 1), len(self.shards)):
+            base = int(self.token_starts[number])
+            shard = self.shards[number]
+            parts.append(shard.read(max(start - base, 0), min(stop - base, shard.num_tokens)))
+            if stop <= base + shard.num_tokens:
+                break
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def document(self, number: int) -> Document:
+        """Return the document with this number."""
+        if not 0 <= number < int(self.document_starts[-1]):
+            raise IndexError(
+                f"split {self.name}: no document {number:,} of {int(self.document_starts[-1]):,}"
+            )
+        # A giant document is the last entry of one shard and the first of the next ones; it
+        # begins in the first shard whose entries reach beyond its number.
+        return self._assemble(int(np.searchsorted(self._entry_ends, number, side="right")), number)
+
+    def _assemble(self, shard_number: int, number: int) -> Document:
+        pieces = [self._piece(shard_number, number - int(self.document_starts[shard_number]))]
+        last = pieces[0][1]
+        while last and self.shards[shard_number].continues:
+            shard_number += 1
+            pieces.append(self._piece(shard_number, 0))
+            last = pieces[-1][1]
+        documents = [piece for piece, _ in pieces]
+        if len(documents) == 1:
+            return documents[0]
+        weights = [piece.weights for piece in documents if piece.weights is not None]
+        return Document(
+            split=self.name,
+            number=number,
+            tokens=np.concatenate([piece.tokens for piece in documents]),
+            weights=np.concatenate(weights) if weights else None,
+            provenance=documents[0].provenance,
+        )
+
+    def _piece(self, shard_number: int, entry: int) -> tuple[Document, bool]:
+        """Return one index entry of a shard as a document, and whether it is the shard's last."""
+        shard = self.shards[shard_number]
+        starts, stops = shard.documents.bounds(np.array([entry]))
+        start, stop = int(starts[0]), int(stops[0])
+        piece = Document(
+            split=self.name,
+            number=int(self.document_starts[shard_number]) + entry,
+            tokens=shard.read(start, stop),
+            turns=shard.read_turns(start, stop),
+            weights=shard.read_weights(start, stop),
+            provenance=shard.provenance(entry),
+        )
+        return piece, entry == len(shard.documents) - 1
+
+    def documents(self) -> Iterator[Document]:
+        """Yield all documents in order."""
+        for number in range(int(self.document_starts[-1])):
+            yield self.document(number)
+
+    def find_document(self, position: int) -> int:
+        """Return the number of the document that holds the token at `position`; -1 in a gap."""
+        if not 0 <= position < self.num_tokens:
+            raise IndexError(f"split {self.name}: no token {position:,} of {self.num_tokens:,}")
+        shard = int(np.searchsorted(self.token_starts, position, side="right")) - 1
+        local = np.array([position - int(self.token_starts[shard])])
+        entry = int(find_documents(self.shards[shard].documents, local)[0])
+        return -1 if entry < 0 else int(self.document_starts[shard]) + entry
+
+    def check_sizes(self) -> None:
+        """Raise DamageError if a file of the split has changed its size since it was opened."""
+        for shard in self.shards:
+            shard.check_sizes()
+
+    def __repr__(self) -> str:
+        return f"Split({self.name!r}, {len(self.shards):,} shards, {self.num_tokens:,} tokens)"
+
+
+def _running_total(counts: Sequence[int]) -> np.ndarray:
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(np.array(counts, np.int64))))

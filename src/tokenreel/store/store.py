@@ -1,0 +1,81 @@
+"""An opened store, whichever layout it came in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tokenreel.errors import ConfigError
+from tokenreel.store.manifest import Manifest
+from tokenreel.store.split import Document, Split
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Store:
+    """Splits of tokens and documents, and what is known about them.
+
+    Made by `open_store`. `dtype_source` says what declared the dtype: "manifest",
+    "argument", a file's name, or "file size" where it had to be inferred.
+    """
+
+    path: Path
+    layout: str
+    dtype: np.dtype
+    dtype_source: str
+    splits: Mapping[str, Split]
+    make_fingerprint: Callable[[], str]
+    vocab_size: int | None = None
+    tokenizer: Mapping[str, Any] | None = None
+    manifest: Manifest | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the content, wherever it lies; of a foreign layout, of samples of it."""
+        return self.make_fingerprint()
+
+    @property
+    def has_checksums(self) -> bool:
+        """Whether every byte is vouched for by a checksum."""
+        return self.manifest is not None
+
+    @property
+    def num_tokens(self) -> int:
+        """How many tokens all splits have together."""
+        return sum(split.num_tokens for split in self.splits.values())
+
+    @property
+    def num_documents(self) -> int | None:
+        """How many documents all splits have together, or None where they are not known."""
+        counts = [split.num_documents for split in self.splits.values()]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    def __getitem__(self, split: str) -> Split:
+        if split not in self.splits:
+            raise ConfigError(
+                f"no split {split!r}", where=self.path, expected=" or ".join(sorted(self.splits))
+            )
+        return self.splits[split]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.splits)
+
+    def document(self, number: int, *, split: str = "train") -> Document:
+        """Return a document by its number."""
+        return self[split].document(number)
+
+    def check_sizes(self) -> None:
+        """Raise DamageError if a file has changed its size; cheap enough for every epoch."""
+        for split in self.splits.values():
+            split.check_sizes()
+
+    def __repr__(self) -> str:
+        return (
+            f"Store({str(self.path)!r}, layout={self.layout!r}, dtype={self.dtype.name}, "
+            f"{self.num_tokens:,} tokens, splits={sorted(self.splits)})"
+        )

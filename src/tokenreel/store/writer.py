@@ -1,0 +1,193 @@
+"""Write a store as documents arrive.
+
+Memory is bounded by a few blocks per split, whatever the corpus. A shard is full
+when the next document does not fit; a document straddles shards only if it is
+larger than one. Killed and run again with the same documents, a writer keeps
+every finished shard and ends with the bytes of an uninterrupted build.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tokenreel.errors import ConfigError, EmptyError, WriteError
+from tokenreel.store.batch import Documents, check_documents
+from tokenreel.store.blocks import BLOCK_BYTES
+from tokenreel.store.filesystem import LOCAL, FileSystem
+from tokenreel.store.manifest import (
+    SPLIT_NAME,
+    TOKEN_DTYPES,
+    WEIGHT_DTYPES,
+    Facts,
+    Manifest,
+)
+from tokenreel.store.split_writer import SplitWriter
+from tokenreel.store.target import BuildTarget
+from tokenreel.text.provenance import Provenance
+
+SHARD_BYTES = 128 * 1024 * 1024
+
+
+class StoreWriter:
+    """Write documents into a new store; leaving the block without an error commits it.
+
+    >>> import tempfile, tokenreel
+    >>> folder = tempfile.mkdtemp() + "/tiny"
+    >>> with StoreWriter(folder, vocab_size=256) as writer:
+    ...     writer.add([104, 105])
+    ...     writer.add([111, 107], split="val")
+    >>> store = tokenreel.open_store(folder)
+    >>> store["train"].document(0).tokens.tolist()
+    [104, 105]
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        vocab_size: int,
+        dtype: str | None = None,
+        shard_bytes: int = SHARD_BYTES,
+        block_bytes: int = BLOCK_BYTES,
+        turns: bool = False,
+        weights: str | None = None,
+        provenance: bool = False,
+        tokenizer: Mapping[str, Any] | None = None,
+        build: Mapping[str, Any] | None = None,
+        replace: bool = False,
+        restart: bool = False,
+        filesystem: FileSystem = LOCAL,
+    ) -> None:
+        self.facts = _facts(
+            dtype=dtype,
+            vocab_size=vocab_size,
+            shard_bytes=shard_bytes,
+            block_bytes=block_bytes,
+            turns=turns,
+            weights=weights,
+            provenance=provenance,
+            tokenizer=tokenizer,
+            build=build or {},
+        )
+        self.path = Path(path)
+        self._filesystem = filesystem
+        self._target = BuildTarget(
+            self.path, self.facts, replace=replace, restart=restart, filesystem=filesystem
+        )
+        self._hasher = ThreadPoolExecutor(1, thread_name_prefix="tokenreel-hash")
+        self._splits: dict[str, SplitWriter] = {}
+        self._broken = False
+
+    def add(
+        self,
+        ids: Sequence[int] | np.ndarray,
+        *,
+        split: str = "train",
+        turns: np.ndarray | None = None,
+        weights: Sequence[float] | np.ndarray | None = None,
+        provenance: Provenance | None = None,
+    ) -> None:
+        """Append one document; many at once are faster with `add_batch`."""
+        array = np.asarray(ids) if len(ids) else np.empty(0, np.uint16)
+        self.add_batch(
+            Documents(
+                ids=array,
+                offsets=np.array([0, len(array)], np.int64),
+                turns=turns,
+                turn_offsets=None if turns is None else np.array([0, len(turns)], np.int64),
+                weights=None if weights is None else np.asarray(weights),
+                provenance=None if provenance is None else [provenance],
+            ),
+            split=split,
+        )
+
+    def add_batch(self, documents: Documents, *, split: str = "train") -> None:
+        """Append documents that lie end to end in one array."""
+        check_documents(documents, self.facts)
+        self._refuse_if_broken()
+        self._broken = True  # until the documents are in: half a batch must never be committed
+        self._split(split).add(documents)
+        self._broken = False
+
+    def resume(self, split: str = "train") -> int:
+        """Return how many documents are already safe; the caller goes on with the one after them.
+
+        Without this call the writer itself passes over that many documents, so a
+        program that simply runs again ends with the right store, only slower.
+        """
+        return self._split(split).take_over()
+
+    def _split(self, name: str) -> SplitWriter:
+        if name not in self._splits:
+            if not SPLIT_NAME.match(name):
+                raise ConfigError(
+                    "bad split name", expected="letters, digits, _ and -", actual=repr(name)
+                )
+            self._splits[name] = SplitWriter(
+                name, self._target, self.facts, filesystem=self._filesystem, hasher=self._hasher
+            )
+        return self._splits[name]
+
+    def commit(self) -> None:
+        """Finish the open shards and write the manifest: from here on the store exists."""
+        self._refuse_if_broken()
+        for split in self._splits.values():
+            split.finish()
+        shards = {name: tuple(s.entries) for name, s in self._splits.items() if s.entries}
+        if not any(entry.tokens for entries in shards.values() for entry in entries):
+            raise EmptyError("no tokens were added, so there is no store", where=self.path)
+        self._target.commit(Manifest(facts=self.facts, splits=shards))
+        self._release()
+
+    def _refuse_if_broken(self) -> None:
+        if self._broken:
+            raise WriteError(
+                "an earlier add failed half-way, so this writer can go no further",
+                where=self.path,
+                remedy="open a new writer: finished shards are kept",
+            )
+
+    def abandon(self) -> None:
+        """Stop here: temporaries go, finished shards stay for the next build of the same store."""
+        for split in self._splits.values():
+            split.abandon()
+        self._release()
+
+    def _release(self) -> None:
+        self._splits = {}
+        self._hasher.shutdown()
+        self._target.release()
+
+    def __enter__(self) -> StoreWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
+        try:
+            if kind is None:
+                self.commit()
+        finally:
+            self.abandon()
+
+
+def _facts(*, dtype: str | None, vocab_size: int, weights: str | None, **rest: Any) -> Facts:
+    if isinstance(vocab_size, bool) or not 1 <= vocab_size <= 2**32:
+        raise ConfigError("bad vocab_size", expected="1 to 2**32", actual=vocab_size)
+    dtype = dtype or ("uint16" if vocab_size <= 2**16 else "uint32")
+    if dtype not in TOKEN_DTYPES:
+        raise ConfigError("bad token dtype", expected=" or ".join(TOKEN_DTYPES), actual=dtype)
+    if dtype == "uint16" and vocab_size > 2**16:
+        raise ConfigError(
+            "the vocabulary does not fit uint16", expected="<= 65,536", actual=vocab_size
+        )
+    if weights not in (None, *WEIGHT_DTYPES):
+        raise ConfigError("bad weights", expected=" or ".join(WEIGHT_DTYPES), actual=weights)
+    facts = Facts(dtype=dtype, vocab_size=vocab_size, weights=weights, **rest)
+    if facts.shard_bytes < facts.token_dtype.itemsize or facts.block_bytes < 1:
+        raise ConfigError("shard_bytes and block_bytes are too small", actual=facts.shard_bytes)
+    return facts
