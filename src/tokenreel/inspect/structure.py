@@ -1,0 +1,97 @@
+"""Check that the files of a shard make sense together, beyond their checksums."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from tokenreel.errors import DamageError, TokenreelError
+from tokenreel.store.documents import find_documents
+from tokenreel.store.layouts.native import open_shard
+from tokenreel.store.manifest import Facts, Manifest, ShardEntry
+from tokenreel.store.origins import read_origin
+from tokenreel.store.shard import Shard
+
+
+def check_shard_structure(
+    root: Path, entry: ShardEntry, facts: Facts, damaged: set[str | None]
+) -> list[TokenreelError]:
+    """Return what is wrong with the indexes of a shard whose bytes are as they were written."""
+    shard = open_shard(root, entry, facts, "pread")
+    if any(str(root / f"{entry.path}.{kind}") in damaged for kind in facts.kinds):
+        return []
+    problems: list[TokenreelError] = []
+    for check in (_check_documents, _check_turns, _check_weights, _check_origins):
+        try:
+            check(shard)
+        except TokenreelError as error:
+            problems.append(error)
+    return problems
+
+
+def _check_documents(shard: Shard) -> None:
+    _ = shard.documents
+
+
+def _check_turns(shard: Shard) -> None:
+    turns = shard.turns
+    if turns is None or shard.turn_file is None or not len(turns):
+        return
+    starts = turns["start"].astype(np.int64)
+    lasts = starts + np.maximum(turns["length"].astype(np.int64), 1) - 1
+    crossing = find_documents(shard.documents, starts) != find_documents(shard.documents, lasts)
+    if crossing.any():
+        raise DamageError(
+            f"turn {int(np.argmax(crossing)):,} crosses the border of its document",
+            where=shard.turn_file.path,
+        )
+
+
+def _check_weights(shard: Shard) -> None:
+    if shard.weight_file is None:
+        return
+    for start in range(0, shard.num_tokens, 1 << 20):
+        weights = shard.weight_file.read(start, min(start + (1 << 20), shard.num_tokens))
+        largest = 1 if weights.dtype == np.uint8 else np.inf
+        wrong = ~(np.isfinite(weights) & (weights >= 0) & (weights <= largest))
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            raise DamageError(
+                f"the loss weight of token {start + at:,} makes no sense",
+                where=shard.weight_file.path,
+                actual=weights[at],
+            )
+
+
+def _check_origins(shard: Shard) -> None:
+    if shard.origin_file is None or shard.string_file is None:
+        return
+    strings = shard.string_file.read(0, shard.string_file.count)
+    records = shard.origin_file.read(0, shard.origin_file.count)
+    distinct = np.unique(records[["file", "id"]], return_index=True)[1]
+    for number in distinct:
+        read_origin(records[number], strings, where=shard.string_file.path)
+
+
+def leftover_notes(root: Path, manifest: Manifest) -> tuple[str, ...]:
+    """Name shard folders and files that the manifest does not name: harmless, but taking space."""
+    paths = {entry.path for shards in manifest.splits.values() for entry in shards}
+    folders = {path.split("/")[0] for path in paths}
+    notes = []
+    for folder in sorted(item for item in root.iterdir() if item.is_dir()):
+        if folder.name.startswith("."):
+            continue
+        if folder.name not in folders:
+            notes.append(
+                f"{folder.name}/ is not part of the store (a replaced version?); "
+                "remove it when no reader uses it"
+            )
+            continue
+        strays = [
+            item.name
+            for item in sorted(folder.iterdir())
+            if f"{folder.name}/{item.name.split('.')[0]}" not in paths
+        ]
+        notes += [f"{folder.name}/{name} is not part of the store" for name in strays]
+    return tuple(notes)
