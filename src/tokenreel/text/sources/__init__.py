@@ -1,0 +1,20 @@
+"""Sources of documents and chats, with provenance and cursors that can be resumed."""
+
+from tokenreel.text.sources.memory import InMemory
+from tokenreel.text.sources.open import Spec, open_source
+from tokenreel.text.sources.options import ReadOptions
+from tokenreel.text.sources.protocol import Cursor, Range, Reader, TextSource
+from tokenreel.text.sources.record import Record, Skipped
+
+__all__ = [
+    "Cursor",
+    "InMemory",
+    "Range",
+    "ReadOptions",
+    "Reader",
+    "Record",
+    "Skipped",
+    "Spec",
+    "TextSource",
+    "open_source",
+]

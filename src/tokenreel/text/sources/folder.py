@@ -1,0 +1,111 @@
+"""Files of any kind as one source.
+
+`identity` and `ranges` need one pass over every byte (1–2 GB/s), made once and carried
+along when the source is pickled; reading checks that a file still has the size it was
+planned with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+from tokenreel.errors import InputError
+from tokenreel.text.sources.blocks import COMPRESSIONS
+from tokenreel.text.sources.documents import document_steps, group_files
+from tokenreel.text.sources.files import SourceFile
+from tokenreel.text.sources.jsonl import divide_lines, line_steps
+from tokenreel.text.sources.lines import FileFacts, hash_file, index_lines
+from tokenreel.text.sources.options import ReadOptions
+from tokenreel.text.sources.parquet import divide_row_groups, row_steps
+from tokenreel.text.sources.protocol import Cursor, Range, Step, TextSource
+
+
+class FileSource(TextSource):
+    """Read JSONL, Parquet and text files, in the order given."""
+
+    def __init__(
+        self,
+        files: Sequence[SourceFile],
+        *,
+        name: str,
+        options: ReadOptions | None = None,
+        ignored: Sequence[str] = (),
+    ) -> None:
+        self.name = name
+        self.options = options or ReadOptions()
+        self.files = tuple(files)
+        self.ignored = tuple(ignored)
+        self._facts: tuple[FileFacts, ...] | None = None
+        self._by_name = {file.name: index for index, file in enumerate(self.files)}
+
+    def identity(self) -> dict[str, Any]:
+        """Return name, kind and sha256 of every file, in order, and the options that matter."""
+        files = [
+            {"name": file.name, "kind": file.kind, "sha256": facts.sha256}
+            for file, facts in zip(self.files, self.facts(), strict=True)
+        ]
+        return {"kind": "files", "files": files, **self.options.identity()}
+
+    def facts(self) -> tuple[FileFacts, ...]:
+        """Return size, sha256 and line index of every file."""
+        if self._facts is None:
+            self._facts = tuple(
+                index_lines(file.path)
+                if file.kind == "jsonl" and file.path.suffix not in COMPRESSIONS
+                else hash_file(file.path)
+                for file in self.files
+            )
+        return self._facts
+
+    def ranges(self, target_bytes: int) -> list[Range]:
+        """Divide the files: lines by bytes, Parquet by row groups, text files in groups."""
+        parts: list[Range] = []
+        for is_text, run in groupby(range(len(self.files)), self._is_text):
+            indices = list(run)
+            if is_text:
+                parts.extend(self._group(indices, target_bytes))
+            else:
+                for index in indices:
+                    parts.extend(self._divide(index, target_bytes))
+        return parts
+
+    def steps(self, part: Range, *, cursor: Cursor | None = None) -> Iterator[Step]:
+        """Yield each record or bad record of the range with the cursor of what follows it."""
+        if part.kind == "text":
+            for index in range(part.start, part.stop):
+                self._check_size(index)
+            return document_steps(self.files, part, cursor=cursor, options=self.options)
+        index = self._by_name[part.file]
+        self._check_size(index)
+        read = line_steps if part.kind == "jsonl" else row_steps
+        return read(self.files[index].path, part, cursor=cursor, options=self.options)
+
+    def _is_text(self, index: int) -> bool:
+        return self.files[index].kind == "text"
+
+    def _group(self, indices: list[int], target_bytes: int) -> list[Range]:
+        sizes = [self.facts()[index].num_bytes for index in indices]
+        parts = group_files(sizes, target_bytes, first=indices[0])
+        return [replace(part, file=self.files[part.start].name) for part in parts]
+
+    def _divide(self, index: int, target_bytes: int) -> list[Range]:
+        file = self.files[index]
+        if file.kind == "parquet":
+            return divide_row_groups(file.path, file.name, target_bytes=target_bytes)
+        facts = self.facts()[index]
+        return divide_lines(file.path, file.name, facts=facts, target_bytes=target_bytes)
+
+    def _check_size(self, index: int) -> None:
+        path, facts = self.files[index].path, self.facts()[index]
+        num_bytes = path.stat().st_size
+        if num_bytes != facts.num_bytes:
+            raise InputError(
+                "the file changed after the work was divided",
+                where=path,
+                expected=f"{facts.num_bytes:,} bytes",
+                actual=f"{num_bytes:,}",
+                remedy="leave the inputs alone while they are read, and start again",
+            )

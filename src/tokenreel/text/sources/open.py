@@ -1,0 +1,146 @@
+"""One door to all sources: what is asked for decides what is opened.
+
+    "web.jsonl.zst", "docs/*.parquet", "notes/"     files, globs, folders
+    ["a.jsonl", "b/"]                               several, in this order
+    "hf:owner/name/config:split@revision"           a dataset of the hub, or hf: and a folder
+    "fineweb-edu"                                   a named source (named.py)
+    InMemory(texts), an iterator, a list of chats   in memory
+
+A list of strings always means paths, never documents.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from tokenreel.errors import ConfigError
+from tokenreel.text.sources.chain import Chained
+from tokenreel.text.sources.files import find_files
+from tokenreel.text.sources.folder import FileSource
+from tokenreel.text.sources.hub import HubDataset, HubSource
+from tokenreel.text.sources.memory import InMemory
+from tokenreel.text.sources.named import NAMED, NamedHub, named_source
+from tokenreel.text.sources.options import ReadOptions
+from tokenreel.text.sources.protocol import TextSource
+from tokenreel.text.sources.retry import Backoff
+
+Spec = str | os.PathLike[str] | TextSource | Iterable[Any]
+
+
+def open_source(spec: Spec, *, kind: str | None = None, **settings: Any) -> TextSource:
+    """Return the source that `spec` names.
+
+    `kind` ("jsonl", "parquet", "text") says how files are read where their names do not.
+    `settings` are the fields of ReadOptions (text_key="text", id_key, on_bad, limits), for
+    datasets those of HubDataset (config, split, revision, streaming) and Backoff
+    (max_retries, retry_delay), for named sources those of their defaults.
+
+    >>> source = open_source(iter(["one", "two"]))
+    >>> [record.text for part in source.ranges(1) for record in source.read(part)]
+    ['one', 'two']
+    """
+    specs = _as_specs(spec)
+    groups = [(door, list(run)) for door, run in groupby(specs, _door)]
+    _check_settings(settings, [_allowed(door, run) for door, run in groups])
+    sources: list[TextSource] = []
+    for door, run in groups:
+        if door == "files":
+            sources.append(_open_files(run, kind, settings))
+        else:
+            sources.extend(_open_one(door, item, settings) for item in run)
+    return sources[0] if len(sources) == 1 else Chained(sources)
+
+
+def _as_specs(spec: Spec) -> list[Any]:
+    if isinstance(spec, (str, os.PathLike, TextSource)):
+        return [spec]
+    if isinstance(spec, (list, tuple)):
+        if not spec:
+            raise ConfigError("no sources", expected="at least one path, dataset or document")
+        if all(isinstance(item, (str, os.PathLike, TextSource)) for item in spec):
+            return list(spec)
+    return [spec]
+
+
+def _door(spec: Any) -> str:
+    if isinstance(spec, TextSource):
+        return "source"
+    if isinstance(spec, os.PathLike):
+        return "files"
+    if not isinstance(spec, str):
+        return "memory"
+    if spec.startswith("hf:"):
+        return "hub"
+    if spec in NAMED:
+        _check_unambiguous(spec)
+        return "named"
+    return "files"
+
+
+def _check_unambiguous(name: str) -> None:
+    if Path(name).exists():
+        raise ConfigError(
+            "the name means both a named source and a path",
+            where=name,
+            remedy=f'write "./{name}" for the path',
+        )
+
+
+def _allowed(door: str, specs: Sequence[Any]) -> set[str]:
+    read = _names(ReadOptions)
+    if door == "hub":
+        return read | _names(HubDataset) - {"id"} | _names(Backoff)
+    if door == "named":
+        kinds = {type(NAMED[spec]) for spec in specs}
+        retries = _names(Backoff) if NamedHub in kinds else set()
+        return read | retries | {name for kind in kinds for name in _names(kind)}
+    return set() if door == "source" else read
+
+
+def _check_settings(settings: dict[str, Any], allowed: list[set[str]]) -> None:
+    known = set().union(*allowed)
+    for name in settings:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise ConfigError(
+                f"unknown setting {name!r} for this source",
+                expected=", ".join(sorted(known)) or "none",
+                remedy=f"did you mean {near[0]!r}?" if near else "leave it out",
+            )
+
+
+def _open_files(specs: Sequence[Any], kind: str | None, settings: dict[str, Any]) -> TextSource:
+    files, ignored = find_files(specs, kind=kind)
+    name = "+".join(Path(spec).name or "files" for spec in specs)
+    return FileSource(files, name=name, options=_options(settings), ignored=ignored)
+
+
+def _open_one(door: str, spec: Any, settings: dict[str, Any]) -> TextSource:
+    if isinstance(spec, TextSource):
+        return spec
+    if door == "memory":
+        return InMemory(spec, options=_options(settings))
+    mine = {key: value for key, value in settings.items() if key in _allowed(door, [spec])}
+    if door == "named":
+        return named_source(spec, **mine)
+    dataset = HubDataset.parse(spec, **_chosen(HubDataset, mine))
+    backoff = Backoff(**_chosen(Backoff, mine))
+    return HubSource(dataset, options=_options(mine), backoff=backoff)
+
+
+def _options(settings: dict[str, Any]) -> ReadOptions:
+    return ReadOptions(**_chosen(ReadOptions, settings))
+
+
+def _chosen(kind: type, settings: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if key in _names(kind)}
+
+
+def _names(kind: Any) -> set[str]:
+    return {field.name for field in fields(kind)}

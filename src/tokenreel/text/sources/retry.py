@@ -1,0 +1,126 @@
+"""Go on after a source failed in the middle, from the exact record.
+
+Each failure waits (1 s, 2 s, 4 s, … at most a minute) and opens the source again at the
+cursor of the next record: nothing comes twice, nothing is lost. The count starts anew with
+every record that arrives; `max_retries` failures in a row end it with an error that has the
+last failure as its cause. Only failures that may pass are retried: connections, time-outs,
+and HTTP 408, 429 and 5xx, never a bad record or a missing file.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tokenreel.errors import ConfigError, InputError, TokenreelError
+from tokenreel.text.sources.protocol import Cursor, Step
+
+T = TypeVar("T")
+
+PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
+PASSING_NAMES = frozenset({"TransportError", "ClientError", "RequestException", "HTTPException"})
+LASTING_NAMES = frozenset({"OfflineModeIsEnabled"})
+LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """Say how often to try again and how long to wait.
+
+    >>> [Backoff(retry_delay=1, max_retry_delay=5).wait(attempt) for attempt in range(4)]
+    [1, 2, 4, 5]
+    """
+
+    max_retries: int = 5
+    retry_delay: float = 1.0
+    max_retry_delay: float = 60.0
+
+    def __post_init__(self) -> None:
+        for field in ("max_retries", "retry_delay", "max_retry_delay"):
+            if getattr(self, field) < 0:
+                raise ConfigError(f"{field} is negative", actual=getattr(self, field))
+
+    def wait(self, failures: int) -> float:
+        """Return the seconds to wait after so many earlier failures in a row."""
+        return min(self.max_retry_delay, self.retry_delay * 2**failures)
+
+
+def retrying(
+    open_steps: Callable[[Cursor | None], Iterator[Step]],
+    *,
+    cursor: Cursor | None = None,
+    backoff: Backoff | None = None,
+    where: str = "source",
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[Step]:
+    """Yield the steps of `open_steps(cursor)`, opened again at the next record after a failure."""
+    backoff = backoff or Backoff()
+    failures = 0
+    while True:
+        try:
+            for item, following in open_steps(cursor):
+                cursor, failures = following, 0
+                yield item, following
+            return
+        except Exception as error:
+            if not is_passing(error):
+                raise
+            if failures >= backoff.max_retries:
+                raise _exhausted(where, failures + 1, error) from error
+        sleep(backoff.wait(failures))
+        failures += 1
+
+
+def attempt(
+    call: Callable[[], T],
+    *,
+    backoff: Backoff | None = None,
+    where: str = "source",
+    sleep: Callable[[float], None] = time.sleep,
+) -> T:
+    """Return `call()`, made again after failures that may pass."""
+    backoff = backoff or Backoff()
+    for failures in range(backoff.max_retries):
+        try:
+            return call()
+        except Exception as error:
+            if not is_passing(error):
+                raise
+        sleep(backoff.wait(failures))
+    try:
+        return call()
+    except Exception as error:
+        if not is_passing(error):
+            raise
+        raise _exhausted(where, backoff.max_retries + 1, error) from error
+
+
+def is_passing(error: BaseException) -> bool:
+    """Tell whether a failure may pass by itself.
+
+    >>> is_passing(ConnectionResetError()), is_passing(FileNotFoundError())
+    (True, False)
+    """
+    if isinstance(error, (TokenreelError, *LASTING)):
+        return False
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    status = getattr(error, "status", None) if status is None else status
+    if isinstance(status, int):
+        return status in PASSING_STATUS
+    # HTTP clients have their own trees of errors; their names are what they share.
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if names & LASTING_NAMES:
+        return False
+    if isinstance(error, (ConnectionError, TimeoutError)) or names & PASSING_NAMES:
+        return True
+    return error.__cause__ is not None and is_passing(error.__cause__)
+
+
+def _exhausted(where: str, attempts: int, error: Exception) -> InputError:
+    return InputError(
+        f"reading failed {attempts} times in a row: {type(error).__name__}: {error}",
+        where=where,
+        remedy="check the connection and start again, or raise max_retries",
+    )

@@ -1,0 +1,194 @@
+"""JSONL: the same records however it is divided, compressed or resumed."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import tempfile
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokenreel.errors import InputError
+from tokenreel.text.sources import Range, Record, TextSource, open_source
+from tokenreel.text.sources import blocks as blocks_module
+from tokenreel.text.sources.lines import cut_between_lines, index_lines, split_lines
+
+Reading = Callable[..., list[Record]]
+Writing = Callable[[Path, list[Any]], Path]
+
+clean_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\ufeff"))
+separators = st.sampled_from(["\n", "\r\n", "\n\n", "\n  \n", "\n\r\n\n"])
+
+
+def _lines_by_hand(data: bytes) -> list[tuple[int, int, str]]:
+    """Read with nothing but `split` and `json`: (row, byte, text)."""
+    found, byte = [], 0
+    for row, line in enumerate(data.split(b"\n")):
+        if line.strip():
+            found.append((row, byte, json.loads(line)["text"]))
+        byte += len(line) + 1
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    texts=st.lists(st.tuples(clean_text, separators), max_size=30),
+    final_newline=st.booleans(),
+    target_bytes=st.integers(1, 400),
+)
+def test_records_rows_and_bytes_are_those_of_a_plain_loop_for_any_division(
+    texts: list[tuple[str, str]], final_newline: bool, target_bytes: int
+) -> None:
+    data = "".join(json.dumps({"text": text}) + end for text, end in texts).encode()
+    if not final_newline:
+        data = data.rstrip(b"\r\n ")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a.jsonl")
+        path.write_bytes(data)
+        source = open_source(path)
+        parts = source.ranges(target_bytes)
+        records = [record for part in parts for record in source.read(part)]
+    got = [(r.provenance.row, r.provenance.byte, r.text) for r in records]
+    assert got == _lines_by_hand(data)
+    assert [part.start for part in parts[1:]] == [part.stop for part in parts[:-1]]
+    assert sum(part.num_bytes for part in parts) == len(data)
+
+
+def test_line_numbers_are_right_in_the_middle_of_a_file_of_many_blocks(tmp_path: Path) -> None:
+    path = tmp_path / "big.jsonl"
+    texts = [f"{number} " + "x" * (number * 7919 % 30_000) for number in range(400)]
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    assert path.stat().st_size > 3 * blocks_module.BLOCK_BYTES
+    source = open_source(path)
+    parts = source.ranges(500_000)
+    assert len(parts) > 8
+    for part in parts:
+        record = next(source.read(part))
+        assert record.text == texts[part.row] and record.provenance.row == part.row
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst"])
+def test_it_resumes_at_every_record(
+    tmp_path: Path,
+    suffix: str,
+    write_lines: Writing,
+    assert_resumes_everywhere: Callable[..., None],
+) -> None:
+    values = [{"text": f"document {number}" * (number % 5)} for number in range(25)]
+    source = open_source(write_lines(tmp_path / f"a{suffix}", values))
+    assert_resumes_everywhere(source, 200)
+
+
+def test_gzip_zstd_and_plain_give_equal_records(
+    tmp_path: Path, write_lines: Writing, read_all: Reading
+) -> None:
+    values = [{"text": "wörter " * (n % 900), "id": f"d{n}"} for n in range(1500)]
+    plain, gz, zst = (
+        [(r.text, r.provenance.row, r.provenance.byte, r.provenance.id) for r in read_all(source)]
+        for source in (
+            open_source(write_lines(tmp_path / f"a{suffix}", values))
+            for suffix in (".jsonl", ".jsonl.gz", ".jsonl.zst")
+        )
+    )
+    assert plain == gz == zst
+    assert [text for text, *_ in plain] == [value["text"] for value in values]
+
+
+def test_ranges_and_sources_travel_by_pickle_and_ranges_by_json(
+    tmp_path: Path, write_lines: Writing, read_all: Reading
+) -> None:
+    source = open_source(write_lines(tmp_path / "a.jsonl", [{"text": "a"}, {"text": "b"}]))
+    parts = source.ranges(1)
+    assert len(parts) == 2
+    assert [Range.from_dict(json.loads(json.dumps(part.as_dict()))) for part in parts] == parts
+    copy: TextSource = pickle.loads(pickle.dumps(source))
+    assert [record.text for part in parts for record in copy.read(part)] == ["a", "b"]
+
+
+def test_whole_objects_are_handed_over_for_chats(
+    tmp_path: Path, write_lines: Writing, read_all: Reading
+) -> None:
+    value = {"messages": [{"role": "user", "content": None}], "id": 7}
+    [record] = read_all(open_source(write_lines(tmp_path / "a.jsonl", [value]), text_key=None))
+    assert record.value == value and record.text is None
+    assert record.provenance.id == "7"
+
+
+def test_a_missing_key_names_the_keys_that_are_there(
+    tmp_path: Path, write_lines: Writing, read_all: Reading
+) -> None:
+    path = write_lines(tmp_path / "a.jsonl", [{"text": "x"}, {"body": "y", "url": "z"}])
+    with pytest.raises(InputError) as caught:
+        read_all(open_source(path))
+    assert str(caught.value) == (
+        "a.jsonl:2: missing key at byte 14 (expected 'text', got the keys 'body', 'url'); "
+        "name the key of the text with text_key (None: whole objects, for chats)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [(b'{"text": 3}', "'text' is not a string"), (b'["text"]', "not an object")],
+)
+def test_a_value_of_the_wrong_type_is_refused(
+    tmp_path: Path, line: bytes, reason: str, read_all: Reading
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(line)
+    with pytest.raises(InputError, match=reason):
+        read_all(open_source(path))
+
+
+def test_a_file_that_changed_after_planning_is_refused(
+    tmp_path: Path, write_lines: Writing
+) -> None:
+    path = write_lines(tmp_path / "a.jsonl", [{"text": "x"}])
+    source = open_source(path)
+    [part] = source.ranges(100)
+    path.write_bytes(path.read_bytes() * 2)
+    with pytest.raises(InputError, match=r"changed after the work was divided \(expected 14 bytes"):
+        list(source.read(part))
+
+
+def test_an_empty_file_has_no_ranges_and_no_records(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"")
+    assert open_source(tmp_path / "a.jsonl").ranges(10) == []
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.binary(max_size=12).map(lambda b: b.replace(b"\r", b"\n")), max_size=8),
+    st.integers(1, 6),
+)
+def test_lines_do_not_depend_on_blocks_and_long_ones_are_only_announced(
+    blocks: list[bytes], limit: int
+) -> None:
+    data = b"".join(blocks)
+    expected, byte = [], 0
+    for line in data.split(b"\n"):
+        expected.append((byte, line if len(line) <= limit else None))
+        byte += len(line) + 1
+    if expected[-1][1] == b"":
+        expected.pop()  # what follows the last newline is not a line
+    got = list(split_lines((block for block in blocks if block), start=0, limit=limit))
+    assert got == expected
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.binary(max_size=300).map(lambda b: b.replace(b"\r", b"\n")), st.integers(1, 100))
+def test_cuts_follow_newlines_and_count_the_lines_before(data: bytes, target_bytes: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a")
+        path.write_bytes(data)
+        cuts = cut_between_lines(path, index_lines(path), target_bytes)
+    assert cuts[0] == (0, 0)
+    for (before, _), (byte, row) in pairwise(cuts):
+        assert data[byte - 1 : byte] == b"\n" and byte < len(data)
+        assert byte - before >= target_bytes
+        assert row == data[:byte].count(b"\n")
