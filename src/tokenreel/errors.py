@@ -13,6 +13,7 @@
     ├── MismatchError          two things that must agree do not; carries the differing fields
     ├── VocabularyError        a token id outside the vocabulary or the token dtype
     ├── InputError             a document or chat that cannot be used as it is
+    ├── WorkerError            a worker process was lost
     ├── ConfigError            an argument or configuration value that makes no sense
     └── MissingExtraError      an optional package is not installed
 
@@ -138,6 +139,10 @@ class VocabularyError(TokenreelError):
 
 class InputError(TokenreelError):
     """A document or chat that cannot be used as it is."""
+
+
+class WorkerError(TokenreelError):
+    """A worker process was lost."""
 
 
 class ConfigError(TokenreelError):

@@ -18,6 +18,9 @@ import tokenreel
 from tokenreel.errors import ConfigError, TokenreelError
 
 COMMANDS = {
+    "train-tokenizer": "train a tokenizer on files of text",
+    "check-template": "try to break a chat template",
+    "build": "turn text or chats into a store",
     "show": "say what a folder of tokens is",
     "verify": "check every byte and every index of a store",
     "convert": "turn any readable layout into a store, or a store into another layout",

@@ -5,6 +5,8 @@ static PyMethodDef methods[] = {
     {"narrow", tokenreel_narrow, METH_VARARGS,
      "narrow(source, kind, target, target_itemsize, limit) -> index of the first id outside "
      "[0, limit), or -1"},
+    {"permute", tokenreel_permute, METH_VARARGS,
+     "permute(source, target, length, a, b, keys, backward): int64 positions to rows or back"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -13,4 +13,13 @@
 /* store.c */
 PyObject *tokenreel_narrow(PyObject *self, PyObject *args);
 
+/* order.c: a permutation of [0, length); a * b >= length, eight round keys */
+typedef struct {
+    uint64_t length, a, b;
+    const uint64_t *keys;
+} tokenreel_permutation;
+
+uint64_t tokenreel_permute_one(uint64_t value, const tokenreel_permutation *p, int backward);
+PyObject *tokenreel_permute(PyObject *self, PyObject *args);
+
 #endif

@@ -5,45 +5,55 @@
  */
 #include "native.h"
 
-/* Ids are copied a run at a time; a run is checked by one flag, and only a run
- * that failed is searched for its first culprit. Both loops vectorise. */
+/* Ids are read as unsigned numbers of their own width, so that a negative id is a large one and
+ * one comparison covers both ends. They are copied a run at a time; a run is judged by its largest
+ * id, and only a run that fails is searched for its first culprit. Both loops vectorise. */
 #define RUN 4096
 
-#define NARROW(NAME, SOURCE, TARGET)                                                       \
-    static Py_ssize_t NAME(const void *from, void *to, Py_ssize_t count, uint64_t limit) { \
-        const SOURCE *source = from;                                                       \
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__linux__)
+#define VECTORISED __attribute__((target_clones("avx2", "default")))
+#else
+#define VECTORISED
+#endif
+
+/* UNSIGNED: the source's width, unsigned. LARGEST: the largest id the source type can say. */
+#define NARROW(NAME, UNSIGNED, LARGEST, TARGET)                                            \
+    VECTORISED static Py_ssize_t NAME(const void *from, void *to, Py_ssize_t count,        \
+                                      uint64_t limit) {                                    \
+        const UNSIGNED *source = from;                                                     \
         TARGET *target = to;                                                               \
+        if (limit == 0) return count ? 0 : -1;                                             \
+        UNSIGNED last = (UNSIGNED)(limit - 1 < (LARGEST) ? limit - 1 : (LARGEST));         \
         for (Py_ssize_t start = 0; start < count; start += RUN) {                          \
             Py_ssize_t stop = start + RUN < count ? start + RUN : count;                   \
-            int bad = 0;                                                                   \
+            UNSIGNED most = 0;                                                             \
             for (Py_ssize_t i = start; i < stop; i++) {                                    \
-                bad |= (uint64_t)source[i] >= limit;                                       \
+                most = source[i] > most ? source[i] : most;                                \
                 target[i] = (TARGET)source[i];                                             \
             }                                                                              \
-            if (bad)                                                                       \
+            if (most > last)                                                               \
                 for (Py_ssize_t i = start; i < stop; i++)                                  \
-                    if ((uint64_t)source[i] >= limit) return i;                            \
+                    if (source[i] > last) return i;                                        \
         }                                                                                  \
         return -1;                                                                         \
     }
 
-/* A negative id turns into a huge uint64 by sign extension, so one comparison covers both ends. */
-NARROW(narrow_u8_u16, uint8_t, uint16_t)
-NARROW(narrow_i8_u16, int8_t, uint16_t)
-NARROW(narrow_u16_u16, uint16_t, uint16_t)
-NARROW(narrow_i16_u16, int16_t, uint16_t)
-NARROW(narrow_u32_u16, uint32_t, uint16_t)
-NARROW(narrow_i32_u16, int32_t, uint16_t)
-NARROW(narrow_u64_u16, uint64_t, uint16_t)
-NARROW(narrow_i64_u16, int64_t, uint16_t)
-NARROW(narrow_u8_u32, uint8_t, uint32_t)
-NARROW(narrow_i8_u32, int8_t, uint32_t)
-NARROW(narrow_u16_u32, uint16_t, uint32_t)
-NARROW(narrow_i16_u32, int16_t, uint32_t)
-NARROW(narrow_u32_u32, uint32_t, uint32_t)
-NARROW(narrow_i32_u32, int32_t, uint32_t)
-NARROW(narrow_u64_u32, uint64_t, uint32_t)
-NARROW(narrow_i64_u32, int64_t, uint32_t)
+NARROW(narrow_u8_u16, uint8_t, (uint64_t)UINT8_MAX, uint16_t)
+NARROW(narrow_i8_u16, uint8_t, (uint64_t)INT8_MAX, uint16_t)
+NARROW(narrow_u16_u16, uint16_t, (uint64_t)UINT16_MAX, uint16_t)
+NARROW(narrow_i16_u16, uint16_t, (uint64_t)INT16_MAX, uint16_t)
+NARROW(narrow_u32_u16, uint32_t, (uint64_t)UINT32_MAX, uint16_t)
+NARROW(narrow_i32_u16, uint32_t, (uint64_t)INT32_MAX, uint16_t)
+NARROW(narrow_u64_u16, uint64_t, (uint64_t)UINT64_MAX, uint16_t)
+NARROW(narrow_i64_u16, uint64_t, (uint64_t)INT64_MAX, uint16_t)
+NARROW(narrow_u8_u32, uint8_t, (uint64_t)UINT8_MAX, uint32_t)
+NARROW(narrow_i8_u32, uint8_t, (uint64_t)INT8_MAX, uint32_t)
+NARROW(narrow_u16_u32, uint16_t, (uint64_t)UINT16_MAX, uint32_t)
+NARROW(narrow_i16_u32, uint16_t, (uint64_t)INT16_MAX, uint32_t)
+NARROW(narrow_u32_u32, uint32_t, (uint64_t)UINT32_MAX, uint32_t)
+NARROW(narrow_i32_u32, uint32_t, (uint64_t)INT32_MAX, uint32_t)
+NARROW(narrow_u64_u32, uint64_t, (uint64_t)UINT64_MAX, uint32_t)
+NARROW(narrow_i64_u32, uint64_t, (uint64_t)INT64_MAX, uint32_t)
 
 typedef Py_ssize_t (*narrow_function)(const void *, void *, Py_ssize_t, uint64_t);
 

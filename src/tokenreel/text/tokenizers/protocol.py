@@ -31,6 +31,20 @@ class Encoded:
         return self.ids[self.offsets[number] : self.offsets[number + 1]]
 
 
+def join(parts: Sequence[Sequence[int] | np.ndarray]) -> Encoded:
+    """Lay the ids of each text end to end.
+
+    >>> join([[5, 6], [], [7]])
+    Encoded(ids=array([5, 6, 7], dtype=uint32), offsets=array([0, 2, 2, 3]))
+    """
+    offsets = np.zeros(len(parts) + 1, np.int64)
+    np.cumsum([len(part) for part in parts], out=offsets[1:])
+    ids = np.empty(int(offsets[-1]), np.uint32)
+    for number, part in enumerate(parts):
+        ids[offsets[number] : offsets[number + 1]] = part
+    return Encoded(ids=ids, offsets=offsets)
+
+
 @runtime_checkable
 class Tokenizer(Protocol):
     """Text to ids and back; ids are defined by the reference implementation."""
@@ -45,7 +59,7 @@ class Tokenizer(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 (hex) over the bytes of the files that define the ids."""
+        """SHA-256 (hex) over the kind and the bytes of the files that define the ids."""
 
     def encode_batch(self, texts: Sequence[str]) -> Encoded:
         """Encode each text as ordinary text: no control ids, no added BOS or EOS."""

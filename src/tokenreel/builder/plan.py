@@ -1,0 +1,98 @@
+"""What is built: every choice the bytes of a store depend on, validated once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tokenreel.errors import ConfigError
+from tokenreel.text.chats import Policy, Template
+from tokenreel.text.sources.protocol import TextSource
+from tokenreel.text.tokenizers import END_OF_TEXT, NGPT_SPECIALS, Tokenizer
+
+VERSION = 1  # of the way documents are ordered, split and cut; goes into the manifest
+SHUFFLES = ("none", "buffer", "global")
+CHUNK_BYTES = 4 * 1024 * 1024
+END_TOKENS = (END_OF_TEXT, "</s>", "<|end_of_text|>", "<eos>", NGPT_SPECIALS["eot"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildPlan:
+    """The choices of one build.
+
+    end_token ends every document ("auto": the tokenizer's own; None: nothing is
+    appended; chats end by their template). val_frac gives each document a seeded
+    chance to be validation; val_tokens and train_tokens are budgets, filled in this
+    order, the last document of each cut to fit. min_tokens counts without the end.
+    """
+
+    template: Template | None = None
+    policy: Policy = "assistant"
+    end_token: str | None = "auto"
+    seed: int = 42
+    val_frac: float = 0.0
+    val_tokens: int | None = None
+    train_tokens: int | None = None
+    shuffle: str = "none"
+    shuffle_buffer: int = 10_000
+    deduplicate: bool = False
+    min_tokens: int = 1
+    provenance: bool = True
+    chunk_bytes: int = CHUNK_BYTES
+
+    def __post_init__(self) -> None:
+        if self.shuffle not in SHUFFLES:
+            raise ConfigError(
+                "unknown shuffle", expected=", ".join(SHUFFLES), actual=repr(self.shuffle)
+            )
+        if not 0 <= self.val_frac < 1:
+            raise ConfigError("bad val_frac", expected="0 <= val_frac < 1", actual=self.val_frac)
+        if self.val_frac and self.val_tokens is not None:
+            raise ConfigError(
+                "val_frac and val_tokens exclude each other", remedy="give one of them"
+            )
+        for name in ("val_tokens", "train_tokens", "shuffle_buffer", "min_tokens", "chunk_bytes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"bad {name}", expected=">= 1", actual=value)
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether records are chats, rendered by a template."""
+        return self.template is not None
+
+    def end_id(self, tokenizer: Tokenizer) -> int | None:
+        """Return the id that ends each document, or None."""
+        if self.is_chat or self.end_token is None:
+            return None
+        known = tokenizer.control_ids
+        wanted = END_TOKENS if self.end_token == "auto" else (self.end_token,)
+        for token in wanted:
+            if token in known:
+                return known[token]
+        raise ConfigError(
+            "the tokenizer has no such end token",
+            expected=" or ".join(wanted),
+            actual=", ".join(sorted(known)) or "no control tokens",
+            remedy="name its end token (end_token=…, --end-token), or append none",
+        )
+
+    def as_facts(self, source: TextSource, tokenizer: Tokenizer) -> dict[str, Any]:
+        """Return what goes into the manifest: equal facts, equal bytes."""
+        return {
+            "version": VERSION,
+            "source": source.fingerprint(),
+            "template": None if self.template is None else self.template.fingerprint,
+            "policy": dict(self.policy) if isinstance(self.policy, Mapping) else self.policy,
+            "end_id": self.end_id(tokenizer),
+            "seed": self.seed,
+            "val_frac": self.val_frac,
+            "val_tokens": self.val_tokens,
+            "train_tokens": self.train_tokens,
+            "shuffle": self.shuffle,
+            "shuffle_buffer": self.shuffle_buffer if self.shuffle == "buffer" else None,
+            "deduplicate": self.deduplicate,
+            "min_tokens": self.min_tokens,
+            "chunk_bytes": self.chunk_bytes,
+        }

@@ -1,0 +1,127 @@
+"""The account of a build: where every document and every token went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tokenreel.builder.spill import Summary
+from tokenreel.store.batch import Documents
+from tokenreel.text.turns import trained_lengths
+
+NUM_CLASSES = 64
+
+
+@dataclass(slots=True, kw_only=True)
+class SplitAccount:
+    """What one split got; `lengths[k]` counts documents of 2**(k-1) to 2**k - 1 tokens."""
+
+    documents: int = 0
+    tokens: int = 0
+    trained: int = 0
+    is_full: bool = False
+    lengths: np.ndarray = field(default_factory=lambda: np.zeros(NUM_CLASSES, np.int64))
+
+
+@dataclass(slots=True, kw_only=True)
+class Account:
+    """Counts that grow with a store; trained + masked + truncated + dropped = total."""
+
+    documents: int = 0
+    tokens_total: int = 0
+    text_bytes: int = 0
+    truncated: int = 0
+    splits: dict[str, SplitAccount] = field(default_factory=dict)
+    dropped_documents: dict[str, int] = field(default_factory=dict)
+    dropped_tokens: dict[str, int] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
+    engines: set[str] = field(default_factory=set)
+
+    def add_chunk(self, summary: Summary) -> None:
+        """Count what came in with a chunk."""
+        self.documents += summary.documents
+        self.tokens_total += summary.tokens
+        self.text_bytes += summary.text_bytes
+        self.engines.add(summary.engine)
+        for reason, count in summary.skipped.items():
+            self.skipped[reason] = self.skipped.get(reason, 0) + count
+
+    def keep(self, split: str, documents: Documents) -> None:
+        """Count documents that go into a split."""
+        account = self._split(split)
+        lengths = np.diff(documents.offsets)
+        account.documents += len(documents)
+        account.tokens += len(documents.ids)
+        trained = len(documents.ids)
+        if documents.turns is not None:
+            trained = int(trained_lengths(documents.turns).sum())
+        account.trained += trained
+        classes = np.zeros(len(lengths), np.int64)
+        positive = lengths > 0
+        classes[positive] = np.floor(np.log2(lengths[positive])).astype(np.int64) + 1
+        account.lengths += np.bincount(classes, minlength=NUM_CLASSES)
+
+    def drop(self, reason: str, lengths: np.ndarray) -> None:
+        """Count documents that are left out."""
+        if len(lengths):
+            count = self.dropped_documents.get(reason, 0) + len(lengths)
+            self.dropped_documents[reason] = count
+            self.dropped_tokens[reason] = self.dropped_tokens.get(reason, 0) + int(lengths.sum())
+
+    def truncate(self, num_tokens: int) -> None:
+        """Count tokens cut off to fit a budget."""
+        self.truncated += num_tokens
+
+    def fill(self, split: str) -> None:
+        """Note that the budget of a split is used up."""
+        self._split(split).is_full = True
+
+    def is_full(self, split: str) -> bool:
+        """Tell whether the budget of a split is used up."""
+        return split in self.splits and self.splits[split].is_full
+
+    def tokens(self, split: str) -> int:
+        """Return how many tokens a split has so far."""
+        return self.splits[split].tokens if split in self.splits else 0
+
+    def _split(self, name: str) -> SplitAccount:
+        return self.splits.setdefault(name, SplitAccount())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the account, ready for JSON; `ledger` adds up to its total."""
+        kept = sum(split.tokens for split in self.splits.values())
+        trained = sum(split.trained for split in self.splits.values())
+        dropped = sum(self.dropped_tokens.values())
+        return {
+            "documents": self.documents,
+            "text_bytes": self.text_bytes,
+            "bytes_per_token": self.text_bytes / self.tokens_total if self.tokens_total else None,
+            "tokenizer_engines": sorted(self.engines),
+            "ledger": {
+                "trained": trained,
+                "masked": kept - trained,
+                "truncated": self.truncated,
+                "dropped": dropped,
+                "total": self.tokens_total,
+            },
+            "dropped": {
+                reason: {"documents": count, "tokens": self.dropped_tokens[reason]}
+                for reason, count in sorted(self.dropped_documents.items())
+            },
+            "skipped": dict(sorted(self.skipped.items())),
+            "splits": {
+                name: {
+                    "documents": split.documents,
+                    "tokens": split.tokens,
+                    "trained": split.trained,
+                    "histogram": [
+                        {"at_least_tokens": 2 ** (k - 1) if k else 0, "documents": int(count)}
+                        for k, count in enumerate(split.lengths)
+                        if count
+                    ],
+                }
+                for name, split in sorted(self.splits.items())
+            },
+        }

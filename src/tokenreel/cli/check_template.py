@@ -1,0 +1,75 @@
+"""Try to break a chat template with a tokenizer, and show what breaks it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+
+from tokenreel.text.chats.check import CLAIMS, Finding, check_template
+from tokenreel.text.chats.template import Template
+from tokenreel.text.chats.templates import BUILT_IN, load_template
+from tokenreel.text.tokenizers import load_tokenizer
+
+HELP = "try to break a chat template, and print the counterexample"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument(
+        "template",
+        metavar="NAME|FILE",
+        help=f"a built-in template ({', '.join(BUILT_IN)}) or a .toml file",
+    )
+    parser.add_argument(
+        "--tokenizer", required=True, metavar="SPEC", help="a tokenizer file or folder, or 'byte'"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check the template; the exit code is 1 if a claim was refuted."""
+    template = load_template(args.template)
+    findings = check_template(template, load_tokenizer(args.tokenizer))
+    print(_as_json(template, findings) if args.json else _as_text(template, findings))
+    return 1 if findings else 0
+
+
+def _as_json(template: Template, findings: Sequence[Finding]) -> str:
+    refuted = {finding.claim for finding in findings}
+    verdict = {
+        "template": template.name,
+        "fingerprint": template.fingerprint,
+        "ok": not findings,
+        "claims": {claim: claim not in refuted for claim in CLAIMS},
+        "findings": [finding.as_dict() for finding in findings],
+    }
+    return json.dumps(verdict, indent=2, ensure_ascii=False)
+
+
+def _as_text(template: Template, findings: Sequence[Finding]) -> str:
+    refuted = {finding.claim: finding for finding in findings}
+    lines = [f"template {template.name} ({template.fingerprint[:12]})"]
+    for claim, meaning in CLAIMS.items():
+        finding = refuted.get(claim)
+        lines.append(f"  {'BROKEN' if finding else 'holds '}  {claim:<10} {meaning}")
+        if finding:
+            lines += _counterexample(finding)
+    broken = len(findings)
+    lines.append(f"{broken} of {len(CLAIMS)} claims broken" if broken else "nothing broke it")
+    return "\n".join(lines)
+
+
+def _counterexample(finding: Finding) -> list[str]:
+    # Contents are shown as JSON strings: escapes in them must not reach the terminal.
+    said = [
+        f"            {message.role}"
+        + (f" ({json.dumps(message.name)})" if message.name is not None else "")
+        + f": {json.dumps(message.content)}"
+        for message in finding.messages
+    ]
+    return [
+        f"          {finding.what}; the chat:",
+        *said,
+        f"          expected {finding.expected}",
+        f"          got      {finding.actual}",
+    ]

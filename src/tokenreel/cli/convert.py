@@ -1,0 +1,106 @@
+"""`tokenreel convert SRC DST`: any readable layout to another."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import time
+
+from tokenreel.errors import ConfigError
+from tokenreel.progress import bars
+from tokenreel.store.convert import TARGETS, Conversion, convert
+from tokenreel.store.door import LAYOUTS, open_store
+from tokenreel.store.export.flat import FILE_FORMATS
+from tokenreel.store.manifest import TOKEN_DTYPES
+from tokenreel.store.options import FOREIGN_DTYPES
+
+HELP = "turn any readable layout into a store, or a store into another layout"
+UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("source", metavar="SRC", help="a folder of tokens, or a file or prefix")
+    parser.add_argument("target", metavar="DST", help="the folder to write; it must not exist yet")
+    parser.add_argument("--to", choices=TARGETS, default="native", help="layout of DST")
+    reading = parser.add_argument_group("reading SRC")
+    names = [module.NAME for module in LAYOUTS]
+    reading.add_argument("--layout", choices=names, help="its layout, if it is not recognised")
+    reading.add_argument("--dtype", choices=FOREIGN_DTYPES, help="its token dtype")
+    reading.add_argument("--vocab-size", type=int, metavar="N", help="every id is below N")
+    reading.add_argument("--eos-id", type=int, metavar="ID", help="find documents by their end")
+    reading.add_argument("--file-pattern", metavar="GLOB", help='flat shards to use: "*.npy"')
+    writing = parser.add_argument_group("writing DST")
+    writing.add_argument("--shard-bytes", metavar="SIZE", help="native, flat: such as 128M")
+    writing.add_argument("--out-dtype", choices=TOKEN_DTYPES, help="native, flat: token dtype")
+    writing.add_argument("--file-format", choices=FILE_FORMATS, default="npy", help="flat shards")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Convert, and say what was written."""
+    source = open_store(
+        args.source,
+        layout=args.layout,
+        dtype=args.dtype,
+        vocab_size=args.vocab_size,
+        eos_id=args.eos_id,
+        file_pattern=args.file_pattern,
+    )
+    begin = time.perf_counter()
+    with bars(quiet=args.quiet or args.json) as progress:
+        conversion = convert(
+            source,
+            args.target,
+            to=args.to,
+            dtype=args.out_dtype,
+            shard_bytes=parse_size(args.shard_bytes),
+            file_format=args.file_format,
+            progress=progress,
+        )
+    seconds = time.perf_counter() - begin
+    if args.json:
+        print(json.dumps(_as_dict(conversion, source.layout, args.source, seconds), indent=2))
+    elif not args.quiet:
+        print(_summary(conversion, source.layout, seconds))
+    return 0
+
+
+def parse_size(text: str | None) -> int | None:
+    """Return a number of bytes.
+
+    >>> parse_size("128M")
+    134217728
+    """
+    if text is None:
+        return None
+    match = re.fullmatch(r"([0-9]+) ?([kmg]?)i?b?", text.lower())
+    if match is None:
+        raise ConfigError("bad size", expected="such as 4096, 512K, 128M or 1G", actual=repr(text))
+    return int(match[1]) * UNITS[match[2]]
+
+
+def _as_dict(conversion: Conversion, layout: str, source: str, seconds: float) -> dict[str, object]:
+    return {
+        "source": str(source),
+        "source_layout": layout,
+        "target": str(conversion.path),
+        "target_layout": conversion.layout,
+        "tokens": conversion.num_tokens,
+        "documents": conversion.num_documents,
+        "left_out": list(conversion.left_out),
+        "tokens_left_out": conversion.tokens_left_out,
+        "seconds": round(seconds, 3),
+    }
+
+
+def _summary(conversion: Conversion, layout: str, seconds: float) -> str:
+    lines = [f"{conversion.path}: {layout} to {conversion.layout} in {seconds:.1f} s"]
+    for name, tokens in conversion.num_tokens.items():
+        documents = conversion.num_documents[name]
+        lines.append(f"  {name}: {tokens:,} tokens in {documents:,} documents")
+    if conversion.left_out:
+        lines.append(f"  left out, for lack of a place: {', '.join(conversion.left_out)}")
+    if conversion.tokens_left_out:
+        lines.append(f"  left out: {conversion.tokens_left_out:,} tokens of no document")
+    return "\n".join(lines)

@@ -1,0 +1,75 @@
+"""Which turns are trained, and how much.
+
+    assistant        every assistant turn weighs 1 (the default)
+    last_assistant   only the last assistant turn of a chat weighs 1
+    all              every turn weighs 1, tool results excepted
+    {role: weight}   as said; a role that is not named weighs 0
+
+A message's own `train` or `weight` outranks the policy. Tool calls are part of the
+assistant's turn and trained with it; tool results never are, under no policy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from tokenreel.errors import ConfigError
+from tokenreel.text.turns import ROLE_CODES, ROLES
+
+Policy = str | Mapping[str, float]
+
+_NAMED: Mapping[str, Mapping[str, float]] = {
+    "assistant": {"assistant": 1.0},
+    "last_assistant": {"assistant": 1.0},
+    "all": {"system": 1.0, "user": 1.0, "assistant": 1.0},
+}
+
+
+def turn_weights(roles: np.ndarray, turn_offsets: np.ndarray, *, policy: Policy) -> np.ndarray:
+    """Return the weight of each turn under a policy, float32 [turns].
+
+    roles: role codes [turns]; turn_offsets: where each chat's turns begin [chats + 1].
+
+    >>> roles = np.array([1, 2, 1, 2], np.uint8)
+    >>> turn_weights(roles, np.array([0, 4]), policy="last_assistant").tolist()
+    [0.0, 0.0, 0.0, 1.0]
+    """
+    table = np.zeros(len(ROLES), np.float32)
+    for role, weight in _role_weights(policy).items():
+        table[ROLE_CODES[role]] = weight
+    weights = table[roles]
+    if policy == "last_assistant":
+        spoken = np.flatnonzero(roles == ROLE_CODES["assistant"])
+        chat = np.searchsorted(turn_offsets, spoken, side="right")
+        weights[spoken[:-1][chat[:-1] == chat[1:]]] = 0
+    return weights
+
+
+def _role_weights(policy: Policy) -> Mapping[str, float]:
+    if isinstance(policy, str):
+        if policy in _NAMED:
+            return _NAMED[policy]
+        raise ConfigError(
+            "no such loss policy",
+            expected=f"one of {', '.join(_NAMED)}, or a weight per role",
+            actual=repr(policy),
+        )
+    for role, weight in policy.items():
+        if role not in ROLES:
+            raise ConfigError(
+                "a loss policy for an unknown role",
+                expected=f"one of {', '.join(ROLES)}",
+                actual=repr(role),
+            )
+        if not (math.isfinite(weight) and weight >= 0):
+            raise ConfigError(
+                f"the weight of role {role!r} is not a number from 0 up", actual=repr(weight)
+            )
+    if policy.get("tool", 0) > 0:
+        raise ConfigError(
+            "a loss policy that trains tool results", remedy="leave the role 'tool' out"
+        )
+    return policy

@@ -1,0 +1,189 @@
+"""The templates that come with tokenreel, and those from a TOML file.
+
+`ngpt` is role id + content + end-of-turn id, with a default system text; `chatml`
+and `llama3` follow the layouts of those names, with role names as ordinary text
+between control ids and the newlines encoded by themselves. A file says the same:
+
+    name = "mine"
+    end = [{control = "<|im_end|>"}]
+    tail = [{text = "\\n"}]
+
+    [headers]
+    user = [{control = "<|im_start|>"}, {text = "user"}, {name = " name="}, {text = "\\n"}]
+    assistant = [{control = "<|im_start|>"}, {text = "assistant\\n"}]
+
+A key that does not exist is an error that names it and the nearest one that does.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenreel.errors import ConfigError
+from tokenreel.text.chats.template import Control, Name, Part, Parts, Template, Text, Wrapping
+from tokenreel.text.tokenizers.specials import NGPT_SPECIALS
+
+DEFAULT_SYSTEM_TEXT = "you are a helpful assistant."
+
+NGPT = Template(
+    name="ngpt",
+    headers=tuple(
+        (role, (Control(control=NGPT_SPECIALS[short]),))
+        for role, short in (("system", "sys"), ("user", "usr"), ("assistant", "asst"))
+    ),
+    end=(Control(control=NGPT_SPECIALS["eot"]),),
+    default_system=DEFAULT_SYSTEM_TEXT,
+)
+
+
+def _chatml_header(role: str, *, named: Parts = ()) -> Parts:
+    if not named:
+        return (Control(control="<|im_start|>"), Text(text=f"{role}\n"))
+    return (Control(control="<|im_start|>"), Text(text=role), *named, Text(text="\n"))
+
+
+CHATML = Template(
+    name="chatml",
+    headers=(
+        ("system", _chatml_header("system")),
+        ("user", _chatml_header("user", named=(Name(name=" name="),))),
+        ("assistant", _chatml_header("assistant")),
+        ("tool", _chatml_header("tool", named=(Name(name=" name="),))),
+    ),
+    end=(Control(control="<|im_end|>"),),
+    tail=(Text(text="\n"),),
+    calls=Wrapping(open="\n<tool_call>\n", close="\n</tool_call>"),
+    tools=Wrapping(before="\n\n<tools>", open="\n", after="\n</tools>"),
+)
+
+
+def _llama3_header(role: str) -> Parts:
+    return (
+        Control(control="<|start_header_id|>"),
+        Text(text=role),
+        Control(control="<|end_header_id|>"),
+        Text(text="\n\n"),
+    )
+
+
+LLAMA3 = Template(
+    name="llama3",
+    headers=(
+        ("system", _llama3_header("system")),
+        ("user", _llama3_header("user")),
+        ("assistant", _llama3_header("assistant")),
+        ("tool", _llama3_header("ipython")),
+    ),
+    end=(Control(control="<|eot_id|>"),),
+    preamble=(Control(control="<|begin_of_text|>"),),
+    calls=Wrapping(open="\n"),
+    tools=Wrapping(before="\n\nTools:", open="\n"),
+)
+
+BUILT_IN: Mapping[str, Template] = {template.name: template for template in (NGPT, CHATML, LLAMA3)}
+
+
+def load_template(name_or_file: str) -> Template:
+    """Return a built-in template by name, or the one a TOML file describes.
+
+    >>> load_template("chatml").name
+    'chatml'
+    """
+    if name_or_file in BUILT_IN:
+        return BUILT_IN[name_or_file]
+    path = Path(name_or_file)
+    if path.suffix != ".toml" and not path.is_file():
+        nearest = _nearest(name_or_file, BUILT_IN)
+        raise ConfigError(
+            f"no template {name_or_file!r}",
+            expected=f"one of {', '.join(BUILT_IN)}, or a .toml file",
+            remedy=f"did you mean {nearest!r}?" if nearest else None,
+        )
+    try:
+        facts = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"not a template: {error}", where=path) from error
+    return template_from(facts, where=str(path))
+
+
+def template_from(facts: Mapping[str, object], *, where: str = "template") -> Template:
+    """Return the template that plain data (of a TOML file) describes."""
+    _refuse_unknown(facts, Template.__slots__, where=where)
+    _require(facts, ("headers", "end"), where=where)
+    headers = _table(facts["headers"], f"{where}: headers")
+    optional: dict[str, Any] = {}
+    for keys, read in (
+        (("end", "tail", "preamble"), _parts),
+        (("lead", "default_system"), _string),
+        (("calls", "tools"), _wrapping),
+    ):
+        optional |= {key: read(facts[key], f"{where}: {key}") for key in keys if key in facts}
+    return Template(
+        name=_string(facts.get("name", Path(where).stem), f"{where}: name"),
+        headers=tuple(
+            (role, _parts(value, f"{where}: headers.{role}")) for role, value in headers.items()
+        ),
+        **optional,
+    )
+
+
+def _parts(value: object, where: str) -> Parts:
+    if not isinstance(value, (list, tuple)):
+        raise ConfigError("not a list of parts", where=where, expected="a list", actual=repr(value))
+    return tuple(_part(entry, f"{where}[{number}]") for number, entry in enumerate(value))
+
+
+def _part(entry: object, where: str) -> Part:
+    table = _table(entry, where)
+    _refuse_unknown(table, ("control", "text", "name"), where=where)
+    if len(table) != 1:
+        raise ConfigError("a part is one of control, text or name", where=where, actual=len(table))
+    ((kind, value),) = table.items()
+    text = _string(value, f"{where}.{kind}")
+    if kind == "control":
+        return Control(control=text)
+    return Text(text=text) if kind == "text" else Name(name=text)
+
+
+def _wrapping(value: object, where: str) -> Wrapping:
+    table = _table(value, where)
+    _refuse_unknown(table, Wrapping.__slots__, where=where)
+    return Wrapping(**{key: _string(text, f"{where}.{key}") for key, text in table.items()})
+
+
+def _table(value: object, where: str) -> Mapping[str, object]:
+    if not isinstance(value, Mapping):
+        raise ConfigError("not a table", where=where, expected="a table", actual=repr(value))
+    return value
+
+
+def _string(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise ConfigError("not a string", where=where, expected="a string", actual=repr(value))
+    return value
+
+
+def _require(facts: Mapping[str, object], keys: Iterable[str], *, where: str) -> None:
+    for key in keys:
+        if key not in facts:
+            raise ConfigError(f"the key {key!r} is missing", where=where)
+
+
+def _refuse_unknown(facts: Mapping[str, object], known: Iterable[str], *, where: str) -> None:
+    for key in facts:
+        if key not in (names := list(known)):
+            nearest = _nearest(key, names)
+            raise ConfigError(
+                f"no key {key!r} in a template",
+                where=where,
+                expected=f"one of {', '.join(names)}",
+                remedy=f"did you mean {nearest!r}?" if nearest else None,
+            )
+
+
+def _nearest(word: str, known: Iterable[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)

@@ -1,0 +1,184 @@
+"""Chats that are too long, cut by their turn table, without rendering them again.
+
+    whole_turns   keep the system turn and as many of the last whole turns as fit
+    keep_first    the first tokens
+    keep_last     the last tokens
+
+`whole_turns` drops oldest turns until the rest fits. What is left begins with a user
+turn if that fits, otherwise with any turn that leaves no tool result without its call.
+The system turn (and what the template puts before it) and the last assistant turn
+always stay. If those two alone are too long, or what follows them is, there is a hard
+cut: the tokens before the last assistant's end-of-turn are kept from the right, and
+what follows it from the left as far as there is room. A chat without an assistant turn
+has its last turn in that place. A longer limit keeps all that a shorter one kept.
+
+A hard cut never adds a token: a turn that lost its end has none, and what survives of a
+trained span stays trained. Costs a few microseconds per chat that is too long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tokenreel.errors import ConfigError
+from tokenreel.text.chats.ledger import Ledger, trained_per_chat
+from tokenreel.text.chats.render import Rendered
+from tokenreel.text.turns import ROLE_CODES, clip_turns
+
+SYSTEM, USER = ROLE_CODES["system"], ROLE_CODES["user"]
+ASSISTANT, TOOL = ROLE_CODES["assistant"], ROLE_CODES["tool"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """What is kept of one chat: token ranges [start, stop), ascending, and the turns in them."""
+
+    pieces: tuple[tuple[int, int], ...]
+    turns: np.ndarray
+
+    def take(self, tokens: np.ndarray) -> np.ndarray:
+        """Return the kept tokens (ids, or anything else there is one of per token)."""
+        return np.concatenate([tokens[start:stop] for start, stop in self.pieces])
+
+
+def whole_turns(turns: np.ndarray, num_tokens: int, *, max_tokens: int) -> Cut:
+    """Keep the system turn and the last whole turns that fit; cut hard only where none do."""
+    if num_tokens <= max_tokens or not len(turns):
+        return keep_first(turns, num_tokens, max_tokens=max_tokens)
+    first, last = kept_ends(turns["role"])
+    starts = np.append(turns["start"].astype(np.int64), num_tokens)
+    prefix = int(starts[first])
+    allowed = np.arange(first, last + 1)[~_parts_call_from_result(turns["role"])[first : last + 1]]
+    for candidates in (allowed[turns["role"][allowed] == USER], allowed):
+        fitting = candidates[prefix + num_tokens - starts[candidates] <= max_tokens]
+        if len(fitting):
+            return cut_to(turns, (0, prefix), (int(starts[fitting[0]]), num_tokens))
+    return _hard_cut(turns, num_tokens, max_tokens=max_tokens, prefix=prefix, last=last)
+
+
+def keep_first(turns: np.ndarray, num_tokens: int, *, max_tokens: int) -> Cut:
+    """Keep the first tokens."""
+    return cut_to(turns, (0, min(num_tokens, max_tokens)))
+
+
+def keep_last(turns: np.ndarray, num_tokens: int, *, max_tokens: int) -> Cut:
+    """Keep the last tokens."""
+    return cut_to(turns, (max(0, num_tokens - max_tokens), num_tokens))
+
+
+TRUNCATIONS: Mapping[str, Callable[..., Cut]] = {
+    "whole_turns": whole_turns,
+    "keep_first": keep_first,
+    "keep_last": keep_last,
+}
+
+
+def truncate(rendered: Rendered, truncation: str = "whole_turns", *, max_tokens: int) -> Rendered:
+    """Return the chats with none longer than `max_tokens`; what was cut is in the ledger."""
+    if truncation not in TRUNCATIONS:
+        raise ConfigError(
+            "no such truncation",
+            expected=f"one of {', '.join(TRUNCATIONS)}",
+            actual=repr(truncation),
+        )
+    if max_tokens < 1:
+        raise ConfigError("a chat cannot be cut to nothing", expected=">= 1", actual=max_tokens)
+    lengths = np.diff(rendered.offsets)
+    too_long = np.flatnonzero(lengths > max_tokens).tolist()
+    if not too_long:
+        return rendered
+    cuts = {
+        number: TRUNCATIONS[truncation](
+            rendered.chat_turns(number), int(lengths[number]), max_tokens=max_tokens
+        )
+        for number in too_long
+    }
+    return _apply(rendered, cuts)
+
+
+def kept_ends(roles: np.ndarray) -> tuple[int, int]:
+    """Return the first turn that is not a leading system turn, and the turn that must stay."""
+    others = np.flatnonzero(roles != SYSTEM)
+    first = int(others[0]) if len(others) else len(roles) - 1
+    answers = np.flatnonzero(roles == ASSISTANT)
+    return first, int(answers[-1]) if len(answers) else len(roles) - 1
+
+
+def _parts_call_from_result(roles: np.ndarray) -> np.ndarray:
+    """Return for each turn whether starting there leaves a tool result without its call.
+
+    A result belongs to the nearest run of assistant turns before it.
+    """
+    numbers = np.arange(len(roles))
+    speaks = roles == ASSISTANT
+    run_starts = speaks & ~np.concatenate(([False], speaks[:-1]))
+    last_run = np.maximum.accumulate(np.where(run_starts, numbers, -1))
+    results = np.flatnonzero(roles == TOOL)
+    callers = np.where(last_run[results] < 0, results - 1, last_run[results])
+    steps = np.zeros(len(roles) + 1, np.int64)
+    np.add.at(steps, callers + 1, 1)
+    np.add.at(steps, results + 1, -1)
+    return np.cumsum(steps[:-1]) > 0
+
+
+def _hard_cut(
+    turns: np.ndarray, num_tokens: int, *, max_tokens: int, prefix: int, last: int
+) -> Cut:
+    start = int(turns["start"][last])
+    stop = start + int(turns["length"][last]) - int(turns["tail"][last])
+    overflow = prefix + stop - start - max_tokens
+    if overflow <= 0:
+        return cut_to(turns, (0, prefix), (start, min(num_tokens, stop - overflow)))
+    return cut_to(turns, (min(overflow, prefix), prefix), (start + max(0, overflow - prefix), stop))
+
+
+def cut_to(turns: np.ndarray, *pieces: tuple[int, int]) -> Cut:
+    """Return the cut that keeps these token ranges, given in ascending order."""
+    parts, kept = [], 0
+    for start, stop in pieces:
+        part = clip_turns(turns, start, stop=stop)
+        part["start"] += np.uint64(kept)
+        parts.append(part)
+        kept += stop - start
+    return Cut(
+        pieces=tuple(piece for piece in pieces if piece[0] < piece[1]) or pieces[:1],
+        turns=np.concatenate(parts),
+    )
+
+
+def _apply(rendered: Rendered, cuts: Mapping[int, Cut]) -> Rendered:
+    keep = np.ones(len(rendered.ids), bool)
+    turns, done = [], 0
+    num_turns = np.diff(rendered.turn_offsets)
+    for number, cut in cuts.items():
+        start, stop = rendered.offsets[number : number + 2]
+        keep[start:stop] = False
+        for left, right in cut.pieces:
+            keep[start + left : start + right] = True
+        first_turn, next_turn = rendered.turn_offsets[number : number + 2]
+        turns += [rendered.turns[done:first_turn], cut.turns]
+        done = next_turn
+        num_turns[number] = len(cut.turns)
+    turns.append(rendered.turns[done:])
+    kept = np.concatenate(([0], np.cumsum(keep)))[rendered.offsets]
+    shorter = replace(
+        rendered,
+        ids=rendered.ids[keep],
+        offsets=kept,
+        turns=np.concatenate(turns),
+        turn_offsets=np.concatenate(([0], np.cumsum(num_turns))),
+    )
+    return replace(shorter, ledger=_after_cut(rendered, shorter))
+
+
+def _after_cut(before: Rendered, after: Rendered) -> Ledger:
+    old, rows = before.ledger, before.numbers
+    trained, masked, truncated = old.trained.copy(), old.masked.copy(), old.truncated.copy()
+    lengths = np.diff(after.offsets)
+    trained[rows] = trained_per_chat(after.turns, after.turn_offsets)
+    masked[rows] = lengths - trained[rows]
+    truncated[rows] += np.diff(before.offsets) - lengths
+    return replace(old, trained=trained, masked=masked, truncated=truncated)

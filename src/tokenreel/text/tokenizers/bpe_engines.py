@@ -1,0 +1,172 @@
+"""Fast engines for a content definition: gigatoken, or tiktoken over the same merges.
+
+Measured on a 16k byte-level BPE, two cores: gigatoken 307 MB/s with array output,
+tiktoken 22, the reference 5. One document of 16 million characters takes gigatoken 0.2 s
+if it is source code, 1 s if it is one letter, 17 s if it is blanks. gigatoken knows
+byte-level BPE and SentencePiece BPE with byte fallback; tiktoken byte-level BPE without
+a normalizer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tokenreel.text.tokenizers.engine import UnsuitableError
+from tokenreel.text.tokenizers.protocol import Encoded, join
+
+# The split that `ByteLevel` does when told to use its own pattern.
+_BYTE_LEVEL_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_THREADED_CHARACTERS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Gigatoken:
+    """Encode with a gigatoken tokenizer."""
+
+    tokenizer: Any
+
+    @property
+    def name(self) -> str:
+        """Name and version."""
+        return f"gigatoken {version('gigatoken')}"
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Encode each text."""
+        layout = self.tokenizer.encode_batch(list(texts)).layout.to_ListOffsetArray64(True)
+        offsets = np.asarray(layout.offsets.data, np.int64)
+        ids = np.asarray(layout.content.data, np.uint32)[: offsets[-1]]
+        return Encoded(ids=ids, offsets=offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class TiktokenRanks:
+    """Encode with a tiktoken encoding; `id_of_rank` says which id each rank stands for."""
+
+    encoding: Any
+    id_of_rank: np.ndarray | None = None
+
+    @property
+    def name(self) -> str:
+        """Name and version."""
+        return f"tiktoken {version('tiktoken')}"
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Encode each text."""
+        if sum(map(len, texts)) < _THREADED_CHARACTERS:
+            encoded = join([self._encode_one(text) for text in texts])
+        else:
+            with ThreadPoolExecutor() as pool:
+                encoded = join(list(pool.map(self._encode_one, texts, chunksize=16)))
+        if self.id_of_rank is None:
+            return encoded
+        return Encoded(ids=self.id_of_rank[encoded.ids], offsets=encoded.offsets)
+
+    def _encode_one(self, text: str) -> np.ndarray:
+        return self.encoding.encode_to_numpy(text, disallowed_special=())
+
+
+def gigatoken_of_json(content: str) -> Gigatoken:
+    """Load a content definition into gigatoken."""
+    return Gigatoken(_gigatoken().Tokenizer.from_json(content))
+
+
+def gigatoken_of_sentencepiece(model: bytes) -> Gigatoken:
+    """Load a SentencePiece model without control pieces into gigatoken."""
+    return Gigatoken(_gigatoken().Tokenizer.from_sentencepiece(model))
+
+
+def gigatoken_of_ranks(path: Path, scheme: str) -> Gigatoken:
+    """Load a rank file into gigatoken; `scheme` is its name for the splitting pattern."""
+    return Gigatoken(_gigatoken().Tokenizer.from_tiktoken(path, scheme, {}))
+
+
+def tiktoken_of_json(content: str) -> TiktokenRanks:
+    """Load a content definition into tiktoken, if it is plain byte-level BPE."""
+    try:
+        import tiktoken
+    except ImportError:
+        raise UnsuitableError("tiktoken is not installed") from None
+    definition = json.loads(content)
+    model = definition["model"]
+    plain = (
+        model["type"] == "BPE"
+        and not definition["normalizer"]
+        and not definition["added_tokens"]
+        and not any(
+            model.get(option)
+            for option in (
+                "byte_fallback",
+                "ignore_merges",
+                "continuing_subword_prefix",
+                "end_of_word_suffix",
+                "unk_token",
+            )
+        )
+    )
+    if not plain:
+        raise UnsuitableError("tiktoken takes plain byte-level BPE only")
+    ranks, id_of_rank = _ranks(model)
+    encoding = tiktoken.Encoding(
+        "content",
+        pat_str=_split_pattern(definition["pre_tokenizer"]),
+        mergeable_ranks=ranks,
+        special_tokens={},
+    )
+    return TiktokenRanks(encoding, id_of_rank)
+
+
+def byte_alphabet() -> dict[str, int]:
+    """Return the byte that each letter of the byte-level alphabet stands for.
+
+    Printable Latin-1 characters stand for themselves, the other bytes for the
+    characters from U+0100 on.
+    """
+    printable = set(chain(range(33, 127), range(161, 173), range(174, 256)))
+    rest = (byte for byte in range(256) if byte not in printable)
+    return {chr(byte): byte for byte in printable} | {
+        chr(256 + number): byte for number, byte in enumerate(rest)
+    }
+
+
+def _gigatoken() -> Any:
+    try:
+        import gigatoken
+    except ImportError:
+        raise UnsuitableError("gigatoken is not installed") from None
+    return gigatoken
+
+
+def _ranks(model: dict[str, Any]) -> tuple[dict[bytes, int], np.ndarray]:
+    """Return the rank of each token in order of the merges, and the id of each rank."""
+    alphabet = byte_alphabet()
+    vocab: dict[str, int] = model["vocab"]
+    pairs = (merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"])
+    tokens = list(dict.fromkeys([*sorted(alphabet), *(left + right for left, right in pairs)]))
+    missing = next((token for token in tokens if token not in vocab), None)
+    if missing is not None:
+        raise UnsuitableError(f"tiktoken needs a token for every byte; {missing!r} has none")
+    ranks = {bytes(alphabet[letter] for letter in token): n for n, token in enumerate(tokens)}
+    return ranks, np.array([vocab[token] for token in tokens], np.uint32)
+
+
+def _split_pattern(pre_tokenizer: dict[str, Any] | None) -> str:
+    steps = (pre_tokenizer or {}).get("pretokenizers", [pre_tokenizer])
+    *splits, last = steps
+    byte_level = last and last["type"] == "ByteLevel" and not last["add_prefix_space"]
+    if byte_level and not splits and last["use_regex"]:
+        return _BYTE_LEVEL_PATTERN
+    if byte_level and len(splits) == 1 and not last["use_regex"]:
+        split = splits[0]
+        pattern = split.get("pattern", {}).get("Regex")
+        if split["type"] == "Split" and pattern and split["behavior"] == "Isolated":
+            return pattern
+    raise UnsuitableError("tiktoken takes one splitting pattern and a byte-level step only")

@@ -1,0 +1,59 @@
+"""Bytes as tokens: ids 0 to 255 are UTF-8 bytes, control tokens follow from 256.
+
+No file, no dependency, exact for every text; for bringing a pipeline up and for
+tests. A text costs one id per byte, four times what a trained vocabulary needs.
+The default control tokens are the end of text (256) and the four of the `ngpt` chat
+format (257 to 260).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from tokenreel.errors import ConfigError
+from tokenreel.text.tokenizers.protocol import Encoded
+from tokenreel.text.tokenizers.referenced import Definition, ReferencedTokenizer, fingerprint_of
+from tokenreel.text.tokenizers.specials import END_OF_TEXT, NGPT_SPECIALS
+
+DEFAULT_SPECIALS = (END_OF_TEXT, *NGPT_SPECIALS.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Bytes:
+    name: str = "reference"
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        raw = [text.encode() for text in texts]
+        offsets = np.zeros(len(raw) + 1, np.int64)
+        np.cumsum([len(data) for data in raw], out=offsets[1:])
+        ids = np.frombuffer(b"".join(raw), np.uint8).astype(np.uint32)
+        return Encoded(ids=ids, offsets=offsets)
+
+
+def byte_tokenizer(specials: Sequence[str] = DEFAULT_SPECIALS) -> ReferencedTokenizer:
+    """Make the tokenizer of bytes with these control tokens.
+
+    >>> tokenizer = byte_tokenizer(["<end>"])
+    >>> tokenizer.encode_batch(["a<"]).ids.tolist(), dict(tokenizer.control_ids)
+    ([97, 60], {'<end>': 256})
+    """
+    return ReferencedTokenizer(define_bytes(tuple(specials)))
+
+
+def define_bytes(specials: tuple[str, ...]) -> Definition:
+    """Define the tokenizer of bytes with these control tokens."""
+    if len(set(specials)) < len(specials):
+        raise ConfigError("a control token is given twice", actual=", ".join(specials))
+    return Definition(
+        where="byte",
+        fingerprint=fingerprint_of("byte", {str(n): s.encode() for n, s in enumerate(specials)}),
+        vocab_size=256 + len(specials),
+        control_ids={special: 256 + number for number, special in enumerate(specials)},
+        reference=_Bytes(),
+        decode_text=lambda ids: bytes(ids).decode(errors="replace"),
+        reopen=partial(define_bytes, specials),
+    )

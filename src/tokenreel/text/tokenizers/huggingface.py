@@ -1,0 +1,197 @@
+"""Tokenizers in the Hugging Face form: `tokenizer.json`, or a folder of such files.
+
+The reference is the `tokenizers` library, loaded from the definition with its control
+tokens hidden (see hf_content.py); without control strings in the text the ids are those
+of `tokenizers` called directly. A folder without a `tokenizer.json` is converted by
+`transformers`, from local files. Code that comes with a tokenizer is never run.
+
+Cost: the reference takes time in proportion to the text (measured on a busy core, byte-
+level BPE, 16 million characters: source code 14 s, equal letters 8 s, blanks 20 s, Chinese
+without a break 62 s) and up to 500 bytes of memory per character; documents are cut where
+that changes nothing (see cuts.py), which leaves the memory of one piece.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tokenreel.errors import ConfigError, FormatError, MissingExtraError
+from tokenreel.text.tokenizers.bpe_engines import gigatoken_of_json, tiktoken_of_json
+from tokenreel.text.tokenizers.cuts import cut, may_be_cut
+from tokenreel.text.tokenizers.hf_content import content_json, control_tokens
+from tokenreel.text.tokenizers.protocol import Encoded
+from tokenreel.text.tokenizers.referenced import Definition, fingerprint_of
+
+_BATCH_CHARACTERS = 1 << 22
+_CONFIG_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+
+
+@dataclass(frozen=True)
+class _Reference:
+    content: str
+    name: str = "reference"
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        return _tokenizers().Tokenizer.from_str(self.content)
+
+    @cached_property
+    def cuts(self) -> bool:
+        return may_be_cut(json.loads(self.content))
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        pieces = [cut(text) if self.cuts else [text] for text in texts]
+        flat = [piece for parts in pieces for piece in parts]
+        ids: list[np.ndarray] = [np.empty(0, np.uint32)]
+        lengths: list[int] = []
+        for batch in _batches(flat):
+            encodings = self.tokenizer.encode_batch_fast(batch, add_special_tokens=False)
+            parts = [np.array(encoding.ids, np.uint32) for encoding in encodings]
+            lengths += map(len, parts)
+            ids.append(np.concatenate(parts))
+        ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+        pieces_before = np.concatenate(([0], np.cumsum([len(p) for p in pieces], dtype=np.int64)))
+        return Encoded(ids=np.concatenate(ids), offsets=ends[pieces_before])
+
+
+def define_json_file(path: Path) -> Definition:
+    """Define a tokenizer by a `tokenizer.json` file."""
+    data = path.read_bytes()
+    return _define(
+        data,
+        where=str(path),
+        fingerprint=fingerprint_of("huggingface", {"tokenizer.json": data}),
+        reopen=partial(define_json_file, path),
+    )
+
+
+def define_folder(folder: Path) -> Definition:
+    """Define a tokenizer by a folder; its `tokenizer.json` decides if there is one."""
+    _refuse_remote_code(folder)
+    if (folder / "tokenizer.json").is_file():
+        return define_json_file(folder / "tokenizer.json")
+    converted, names = _convert(folder)
+    files = {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
+    return _define(
+        converted,
+        where=str(folder),
+        fingerprint=fingerprint_of("huggingface folder", files),
+        reopen=partial(define_folder, folder),
+    )
+
+
+def _define(
+    data: str | bytes, *, where: str, fingerprint: str, reopen: Callable[[], Definition]
+) -> Definition:
+    definition, original = _parse(data, where)
+    controls = control_tokens(definition)
+    vocab = _checked_vocabulary(original, controls, where)
+    content = content_json(definition)
+    return Definition(
+        where=where,
+        fingerprint=fingerprint,
+        vocab_size=1 + max(vocab.values(), default=-1),
+        control_ids=controls,
+        reference=_Reference(content),
+        decode_text=partial(original.decode, skip_special_tokens=False),
+        reopen=reopen,
+        candidates=(partial(gigatoken_of_json, content), partial(tiktoken_of_json, content)),
+        words=[token["content"] for token in definition.get("added_tokens") or ()],
+        reference_again=lambda attempt: _Reference(content_json(definition, salt=attempt)),
+    )
+
+
+def _parse(data: str | bytes, where: str) -> tuple[dict[str, Any], Any]:
+    library = _tokenizers()
+    text = data if isinstance(data, str) else data.decode(errors="replace")
+    try:
+        definition = json.loads(text)
+        return definition, library.Tokenizer.from_str(text)
+    except Exception as error:  # the library raises bare Exception
+        raise FormatError(
+            f"not a tokenizer.json of the tokenizers library: {error}", where=where
+        ) from None
+
+
+def _checked_vocabulary(original: Any, controls: dict[str, int], where: str) -> dict[str, int]:
+    vocab: dict[str, int] = original.get_vocab(with_added_tokens=True)
+    names = {number: text for text, number in controls.items()}
+    for text, number in vocab.items():
+        if names.get(number, text) != text or controls.get(text, number) != number:
+            raise FormatError(
+                f"the control token {names.get(number, text)!r} shares its id with other text",
+                where=where,
+                expected=controls.get(text, number),
+                actual=f"{number:,} for {text!r}",
+                remedy="repair the list of added tokens",
+            )
+    return vocab
+
+
+def _convert(folder: Path) -> tuple[str, set[str]]:
+    try:
+        from transformers import AutoTokenizer
+    except ImportError:
+        raise MissingExtraError(
+            "transformers", extra="hf", purpose="a tokenizer folder without a tokenizer.json"
+        ) from None
+    try:
+        loaded = AutoTokenizer.from_pretrained(
+            str(folder), trust_remote_code=False, local_files_only=True, use_fast=True
+        )
+        converted = loaded.backend_tokenizer.to_str()
+    except Exception as error:  # any of a dozen kinds, by tokenizer class
+        raise FormatError(
+            f"transformers finds no tokenizer here: {error}",
+            where=folder,
+            remedy="give a tokenizer.json, a SentencePiece .model or a .tiktoken file",
+        ) from None
+    return converted, {*_CONFIG_FILES, "config.json", *loaded.vocab_files_names.values()}
+
+
+def _refuse_remote_code(folder: Path) -> None:
+    for name in ("tokenizer_config.json", "config.json"):
+        path = folder / name
+        if not path.is_file():
+            continue
+        try:
+            config = json.loads(path.read_bytes())
+        except ValueError as error:
+            raise FormatError(f"no JSON: {error}", where=path) from None
+        code = (config.get("auto_map") or {}).get("AutoTokenizer")
+        if code:
+            raise ConfigError(
+                f"this tokenizer wants to run code of its own ({code}), which tokenreel never does",
+                where=path,
+                remedy="if its tokenizer.json holds the whole tokenizer, give that file instead",
+            )
+
+
+def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    characters = 0
+    for text in texts:
+        if batch and characters + len(text) > _BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+        batch.append(text)
+        characters += len(text)
+    if batch:
+        yield batch
+
+
+def _tokenizers() -> Any:
+    try:
+        import tokenizers
+    except ImportError:
+        raise MissingExtraError(
+            "tokenizers", extra="text", purpose="a Hugging Face tokenizer"
+        ) from None
+    return tokenizers

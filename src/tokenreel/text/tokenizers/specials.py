@@ -1,0 +1,38 @@
+"""Which strings are control tokens.
+
+NGPT_SPECIALS are the four of contracts 001 and 002, under their short names; they
+are defaults, and every function that uses them takes others.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+NGPT_SPECIALS = {
+    "sys": "<|ngpt_sys_84a5023f67d74cf29cc4001becde983c|>",
+    "usr": "<|ngpt_usr_84a5023f67d74cf29cc4001becde983c|>",
+    "asst": "<|ngpt_asst_84a5023f67d74cf29cc4001becde983c|>",
+    "eot": "<|ngpt_eot_84a5023f67d74cf29cc4001becde983c|>",
+}
+END_OF_TEXT = "<|endoftext|>"
+
+
+def looks_like_structure(token: str) -> bool:
+    """Tell markup from words: True if the token has a character no plain word or blank has.
+
+    Vocabularies add tokens for two reasons: as markup, such as `<tool_call>`, which
+    text must not be able to write, and as words or runs of blanks that are to be one
+    token, which only text can write. Letters, digits, marks, pictures and blanks
+    (SentencePiece's U+2581 among them) make words; anything else makes markup.
+
+    >>> [looks_like_structure(token) for token in ("<tool_call>", "[INST]", "covid19", "    ")]
+    [True, True, False, False]
+    """
+    return any(not _wordlike(character) for character in token)
+
+
+def _wordlike(character: str) -> bool:
+    if character.isspace() or character == "\u2581":
+        return True
+    category = unicodedata.category(character)
+    return category[0] in "LNM" or category == "So"

@@ -1,0 +1,223 @@
+"""tiktoken encodings: a rank file, or a named encoding whose file is at hand.
+
+A rank file holds ranks alone. The splitting pattern and the control tokens come from
+the installed `tiktoken` when the file is one it publishes, under the published name
+and with the published checksum; for any other `NAME.tiktoken` from a `NAME.json`
+beside it: {"pat_str": "…", "special_tokens": {"<|endoftext|>": 50256}}. A named
+encoding is looked for where tiktoken keeps its downloads (TIKTOKEN_CACHE_DIR); nothing
+is ever downloaded.
+
+The reference is tiktoken, told of no control tokens. It takes time in proportion to the
+text (measured on a busy core, 16 million characters: source code 13 s, equal letters 7 s,
+Chinese without a break 28 s). Its regular expressions have a stack that some ten million
+blanks in a row exceed, which is an InputError; gigatoken has no such limit.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.util import find_spec, module_from_spec
+from pathlib import Path
+from typing import Any
+
+from tokenreel.errors import (
+    ConfigError,
+    DamageError,
+    FormatError,
+    MissingExtraError,
+    VocabularyError,
+)
+from tokenreel.text.tokenizers.bpe_engines import Gigatoken, TiktokenRanks, gigatoken_of_ranks
+from tokenreel.text.tokenizers.engine import UnsuitableError
+from tokenreel.text.tokenizers.referenced import Definition, fingerprint_of
+
+Ranks = dict[bytes, int]
+
+
+def define_rank_file(path: Path) -> Definition:
+    """Define a tokenizer by a `.tiktoken` rank file."""
+    data = path.read_bytes()
+    sidecar = path.with_suffix(".json")
+    if sidecar.is_file():
+        settings, parts = _read_sidecar(sidecar), {"ranks": data, "json": sidecar.read_bytes()}
+    elif path.stem in encoding_names():
+        settings = _published(path.stem, lambda url, checksum: _checked(data, checksum, path))
+        parts = {"ranks": data}
+    else:
+        raise ConfigError(
+            "a rank file does not say how text is split, and its name is none that tiktoken knows",
+            where=path,
+            expected=", ".join(encoding_names()),
+            remedy=f'put {{"pat_str": …, "special_tokens": …}} into {sidecar.name} beside it',
+        )
+    return _define(settings, parts, path=path, reopen=partial(define_rank_file, path))
+
+
+def define_named(name: str) -> Definition:
+    """Define a tokenizer by the name of an encoding whose rank file is at hand."""
+    found: dict[Path, bytes] = {}
+
+    def read(url: str, checksum: str) -> Ranks:
+        path = _cache_folder() / hashlib.sha1(url.encode()).hexdigest()
+        if not path.is_file():
+            raise ConfigError(
+                f"the rank file of the encoding {name!r} is not at hand, and nothing is downloaded",
+                where=path,
+                remedy=f"put {url} there, or save it as {name}.tiktoken and give that path",
+            )
+        found[path] = path.read_bytes()
+        return _checked(found[path], checksum, path)
+
+    settings = _published(name, read)
+    path, data = found.popitem()
+    return _define(settings, {"ranks": data}, path=path, reopen=partial(define_named, name))
+
+
+def encoding_names() -> list[str]:
+    """Return the names of the published encodings that consist of one rank file."""
+    return sorted(set(_copy_of_public_encodings().ENCODING_CONSTRUCTORS) - {"gpt2"})
+
+
+def _define(
+    settings: Mapping[str, Any],
+    parts: Mapping[str, bytes],
+    *,
+    path: Path,
+    reopen: Callable[[], Definition],
+) -> Definition:
+    ranks: Ranks = settings.get("mergeable_ranks") or read_ranks(parts["ranks"], path)
+    controls: dict[str, int] = dict(settings["special_tokens"])
+    both = set(controls.values()) & set(ranks.values())
+    if both:
+        raise FormatError("a control token has the id of a rank", where=path, actual=min(both))
+    encoding = _encoding(settings["pat_str"], ranks, path)
+    return Definition(
+        where=str(path),
+        fingerprint=fingerprint_of("tiktoken", parts),
+        vocab_size=1 + max((*ranks.values(), *controls.values())),
+        control_ids=controls,
+        reference=TiktokenRanks(encoding),
+        decode_text=partial(_decode, encoding),
+        reopen=reopen,
+        candidates=(partial(_gigatoken, settings["pat_str"], path),),
+    )
+
+
+def read_ranks(data: bytes, path: Path) -> Ranks:
+    """Read the ranks of a rank file: on each line a token in base64 and its number.
+
+    >>> read_ranks(b"YQ== 0\\nYg== 1\\n", Path("tiny.tiktoken"))
+    {b'a': 0, b'b': 1}
+    """
+    ranks: Ranks = {}
+    for number, line in enumerate(data.splitlines(), start=1):
+        if not line:
+            continue
+        try:
+            token, rank = line.split()
+            ranks[base64.b64decode(token, validate=True)] = int(rank)
+        except ValueError as error:
+            raise FormatError(
+                f"not a line of a rank file: {error}",
+                where=f"{path}:{number}",
+                expected="a token in base64 and its rank",
+            ) from None
+    return ranks
+
+
+def _encoding(pattern: str, ranks: Ranks, path: Path) -> Any:
+    missing = next((byte for byte in range(256) if bytes((byte,)) not in ranks), None)
+    if missing is not None:
+        raise FormatError(f"the rank file has no token for the byte {missing}", where=path)
+    try:
+        return _tiktoken().Encoding(
+            path.stem, pat_str=pattern, mergeable_ranks=ranks, special_tokens={}
+        )
+    except ValueError as error:
+        raise FormatError(
+            f"tiktoken does not take the splitting pattern: {error}", where=path
+        ) from None
+
+
+def _decode(encoding: Any, ids: list[int]) -> str:
+    try:
+        return encoding.decode(ids)
+    except KeyError as error:
+        raise VocabularyError(f"no token has this id: {error}") from None
+
+
+def _gigatoken(pattern: str, path: Path) -> Gigatoken:
+    for name, scheme in (("r50k_base", "gpt2"), ("cl100k_base", "gpt4"), ("o200k_base", "o200k")):
+        if pattern == _published(name, lambda url, checksum: {})["pat_str"]:
+            return gigatoken_of_ranks(path, scheme)
+    raise UnsuitableError("gigatoken does not know the splitting pattern")
+
+
+def _published(name: str, read: Callable[[str, str], Ranks]) -> dict[str, Any]:
+    """Return pattern, ranks and control tokens of an encoding, reading ranks by `read` only.
+
+    tiktoken keeps these facts in functions that fetch the rank file themselves; so they
+    are run in a copy of their module that has another fetcher.
+    """
+    module = _copy_of_public_encodings()
+    module.load_tiktoken_bpe = lambda url, expected_hash: read(url, expected_hash)
+    return module.ENCODING_CONSTRUCTORS[name]()
+
+
+def _copy_of_public_encodings() -> Any:
+    _tiktoken()
+    spec = find_spec("tiktoken_ext.openai_public")
+    if spec is None or spec.loader is None:
+        raise MissingExtraError("tiktoken", extra="text", purpose="a named tiktoken encoding")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _checked(data: bytes, checksum: str, path: Path) -> Ranks:
+    actual = hashlib.sha256(data).hexdigest()
+    if actual != checksum:
+        raise DamageError(
+            "this is not the published rank file of that name",
+            where=path,
+            expected=checksum,
+            actual=actual,
+            remedy="fetch it again, or rename it and describe it in a JSON file beside it",
+        )
+    return read_ranks(data, path)
+
+
+def _read_sidecar(path: Path) -> dict[str, Any]:
+    try:
+        settings = json.loads(path.read_bytes())
+        pattern, specials = settings["pat_str"], settings["special_tokens"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(
+            f"cannot be used: {error!r}", where=path, expected='"pat_str" and "special_tokens"'
+        ) from None
+    if not isinstance(specials, dict) or not all(isinstance(n, int) for n in specials.values()):
+        raise FormatError(
+            "special_tokens must be numbers by their strings", where=path, actual=specials
+        )
+    return {"pat_str": str(pattern), "special_tokens": specials}
+
+
+def _cache_folder() -> Path:
+    for variable in ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR"):
+        if os.environ.get(variable):
+            return Path(os.environ[variable])
+    return Path(tempfile.gettempdir()) / "data-gym-cache"
+
+
+def _tiktoken() -> Any:
+    try:
+        import tiktoken
+    except ImportError:
+        raise MissingExtraError("tiktoken", extra="text", purpose="a tiktoken encoding") from None
+    return tiktoken

@@ -1,0 +1,131 @@
+"""Templates as data: what they mean, where they come from, what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tokenreel.errors import ConfigError
+from tokenreel.text.chats import (
+    BUILT_IN,
+    CHATML,
+    NGPT,
+    Chat,
+    Control,
+    Message,
+    Name,
+    Template,
+    Text,
+    Wrapping,
+    load_template,
+    render,
+)
+from tokenreel.text.chats.template import bind
+from tokenreel.text.tokenizers import Tokenizer, byte_tokenizer
+
+FILE = """
+name = "mine"
+lead = " "
+end = [{control = "<|im_end|>"}]
+tail = [{text = "\\n"}]
+
+[headers]
+user = [{control = "<|im_start|>"}, {text = "user"}, {name = " name="}, {text = "\\n"}]
+assistant = [{control = "<|im_start|>"}, {text = "assistant\\n"}]
+
+[calls]
+open = "<call>"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.toml"
+    path.write_text(FILE)
+    return path
+
+
+def test_a_file_says_what_an_object_says(file: Path) -> None:
+    start = Control(control="<|im_start|>")
+    assert load_template(str(file)) == Template(
+        name="mine",
+        lead=" ",
+        headers=(
+            ("user", (start, Text(text="user"), Name(name=" name="), Text(text="\n"))),
+            ("assistant", (start, Text(text="assistant\n"))),
+        ),
+        end=(Control(control="<|im_end|>"),),
+        tail=(Text(text="\n"),),
+        calls=Wrapping(open="<call>"),
+    )
+
+
+def test_the_lead_is_encoded_with_the_content(file: Path, bpe: Tokenizer) -> None:
+    chat = Chat(messages=(Message(role="assistant", content="hello"),))
+    rendered = render([chat], load_template(str(file)), tokenizer=bpe)
+    (turn,) = rendered.turns
+    content = rendered.ids[int(turn["head"]) : -1 - int(turn["tail"])]
+    assert content.tolist() == bpe.encode_batch([" hello"]).ids.tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("tail =", "tial ="), r"no key 'tial' in a template .*did you mean 'tail'\?"),
+        (('{control = "<|im_end|>"}', '{controll = "x"}'), r"end\[0\]: no key 'controll'"),
+        (('{control = "<|im_end|>"}', "{control = 1}"), r"end\[0\]\.control: not a string"),
+        (('{control = "<|im_end|>"}', '{control = "x", text = "y"}'), "a part is one of"),
+        (('end = [{control = "<|im_end|>"}]', ""), "the key 'end' is missing"),
+        (("assistant = ", "robot = "), "a header for an unknown role"),
+        (("assistant = ", "tool = "), "no header for the assistant"),
+        (('{text = "\\n"}]\n\n', '{name = ""}]\n\n'), "a name can stand in a header only"),
+        (('name = "mine"', "name = "), "not a template"),
+        (('open = "<call>"', 'opens = "<call>"'), "calls: no key 'opens'.*'open'"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_name_and_key(
+    file: Path, change: tuple[str, str], message: str
+) -> None:
+    assert change[0] in FILE
+    file.write_text(FILE.replace(*change, 1))
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_template(str(file))
+    assert "mine" in str(caught.value)
+
+
+def test_an_unknown_name_suggests_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"no template 'chatlm' .*did you mean 'chatml'\?"):
+        load_template("chatlm")
+
+
+def test_a_missing_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.toml: not a template"):
+        load_template(str(tmp_path / "none.toml"))
+
+
+def test_a_tokenizer_without_the_control_token_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"template chatml: the tokenizer has no control token"):
+        bind(CHATML, byte_tokenizer(["<eos>"]))
+
+
+def test_the_fingerprint_changes_with_every_field_but_the_name() -> None:
+    changed = [
+        replace(CHATML, lead=" "),
+        replace(CHATML, tail=()),
+        replace(CHATML, end=(Text(text="<|im_end|>"),)),
+        replace(CHATML, preamble=(Text(text="x"),)),
+        replace(CHATML, default_system=""),
+        replace(CHATML, calls=None),
+        replace(CHATML, tools=Wrapping()),
+        replace(CHATML, headers=CHATML.headers[1:]),
+        *BUILT_IN.values(),
+    ]
+    assert len({template.fingerprint for template in changed}) == len(changed)
+    assert replace(CHATML, name="other").fingerprint == CHATML.fingerprint
+
+
+def test_the_fingerprint_of_ngpt_is_fixed() -> None:
+    # A change of what is rendered must be noticed: stores keep this value.
+    assert NGPT.fingerprint == ("15d81c6c84283bbaf68f6d0d07c6656a1405ce4234d8fa74075a77ac81b79f7a")

@@ -1,0 +1,245 @@
+"""What truncation keeps, for every chat and every length."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tokenreel.errors import ConfigError
+from tokenreel.text.chats import (
+    CHATML,
+    LLAMA3,
+    NGPT,
+    TRUNCATIONS,
+    Chat,
+    Message,
+    Rendered,
+    render,
+    truncate,
+)
+from tokenreel.text.chats.template import Control, Template
+from tokenreel.text.tokenizers import Tokenizer, byte_tokenizer
+from tokenreel.text.turns import ROLE_CODES, ROLES
+
+# One token for everything around a content, so that places in a chat can be counted by hand.
+TEMPLATE = Template(
+    name="test",
+    headers=tuple((role, (Control(control=f"<{role}>"),)) for role in ROLES),
+    end=(Control(control="<end>"),),
+    tail=(Control(control="<tail>"),),
+    preamble=(Control(control="<begin>"),),
+)
+TOKENIZER = byte_tokenizer([*(f"<{role}>" for role in ROLES), "<end>", "<tail>", "<begin>"])
+END = TOKENIZER.control_ids["<end>"]
+ROLE_LISTS = st.lists(
+    st.tuples(
+        st.sampled_from(["user", "assistant", "tool", "user", "assistant"]), st.integers(0, 9)
+    ),
+    min_size=1,
+    max_size=8,
+)
+CHATS = st.builds(
+    lambda system, turns: [("system", size) for size in system] + turns,
+    st.lists(st.integers(0, 5), max_size=1),
+    ROLE_LISTS,
+)
+
+
+def rendered_of(turns: list[tuple[str, int]]) -> Rendered:
+    messages = tuple(Message(role=role, content="x" * size) for role, size in turns)
+    return render([Chat(messages=messages)], TEMPLATE, tokenizer=TOKENIZER)
+
+
+def kept_places(rendered: Rendered, truncation: str, max_tokens: int) -> list[int]:
+    num_tokens = len(rendered.ids)
+    cut = TRUNCATIONS[truncation](rendered.turns, num_tokens, max_tokens=max_tokens)
+    return cut.take(np.arange(num_tokens)).tolist()
+
+
+def extents(rendered: Rendered) -> list[range]:
+    return [
+        range(int(turn["start"]), int(turn["start"]) + int(turn["length"]))
+        for turn in rendered.turns
+    ]
+
+
+def must_stay(turns: list[tuple[str, int]]) -> int:
+    answers = [number for number, (role, _) in enumerate(turns) if role == "assistant"]
+    return answers[-1] if answers else len(turns) - 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(CHATS, st.integers(1, 90))
+def test_whole_turns_is_the_beginning_and_a_suffix_of_whole_turns_whenever_those_fit(
+    turns: list[tuple[str, int]], max_tokens: int
+) -> None:
+    rendered = rendered_of(turns)
+    where = extents(rendered)
+    systems = 1 if turns[0][0] == "system" and len(turns) > 1 else 0
+    beginning = where[systems - 1].stop if systems else 1
+    last = must_stay(turns)
+    smallest = beginning + len(rendered.ids) - where[last].start
+    kept = kept_places(rendered, "whole_turns", max_tokens)
+    assert len(kept) <= max_tokens
+    results_behind = any(role == "tool" for role, _ in turns[last:])
+    called_earlier = last > 0 and turns[last - 1][0] == "assistant" and results_behind
+    if smallest <= max_tokens and not called_earlier and turns[last][0] == "assistant":
+        rest = kept[beginning:]
+        assert kept[:beginning] == list(range(beginning))
+        assert rest == list(range(rest[0], len(rendered.ids)))
+        assert rest[0] in {extent.start for extent in where[systems : last + 1]}
+
+
+@settings(max_examples=100, deadline=None)
+@given(CHATS, st.integers(1, 90))
+def test_the_last_answers_end_of_turn_always_stays_and_is_trained(
+    turns: list[tuple[str, int]], max_tokens: int
+) -> None:
+    rendered = rendered_of(turns)
+    if all(role != "assistant" for role, _ in turns):
+        return
+    end = extents(rendered)[must_stay(turns)].stop - 2
+    assert rendered.ids[end] == END
+    kept = kept_places(rendered, "whole_turns", max_tokens)
+    assert end in kept
+    shorter = truncate(rendered, "whole_turns", max_tokens=max_tokens)
+    assert shorter.token_weights()[kept.index(end)] == 1
+
+
+@pytest.mark.parametrize("truncation", list(TRUNCATIONS))
+@settings(max_examples=100, deadline=None)
+@given(turns=CHATS, shorter=st.integers(1, 80), more=st.integers(0, 20))
+def test_a_longer_limit_keeps_all_that_a_shorter_one_kept(
+    truncation: str, turns: list[tuple[str, int]], shorter: int, more: int
+) -> None:
+    rendered = rendered_of(turns)
+    few = set(kept_places(rendered, truncation, shorter))
+    many = set(kept_places(rendered, truncation, shorter + more))
+    assert few <= many
+
+
+@pytest.mark.parametrize("truncation", list(TRUNCATIONS))
+@settings(max_examples=100, deadline=None)
+@given(turns=CHATS, max_tokens=st.integers(1, 80))
+def test_truncation_is_idempotent_carries_weights_and_invents_nothing(
+    truncation: str, turns: list[tuple[str, int]], max_tokens: int
+) -> None:
+    rendered = rendered_of(turns)
+    once = truncate(rendered, truncation, max_tokens=max_tokens)
+    places = kept_places(rendered, truncation, max_tokens)
+    assert places == sorted(set(places))
+    assert once.ids.tolist() == rendered.ids[places].tolist()
+    assert once.token_weights().tolist() == rendered.token_weights()[places].tolist()
+    twice = truncate(once, truncation, max_tokens=max_tokens)
+    assert twice.ids.tolist() == once.ids.tolist()
+    assert twice.turns.tolist() == once.turns.tolist()
+
+
+@settings(max_examples=25, deadline=None)
+@given(CHATS)
+@example([("user", 9), ("assistant", 9), ("tool", 1), ("assistant", 1)])
+@example(
+    [("user", 9), ("assistant", 1), ("assistant", 9), ("user", 1), ("tool", 1), ("assistant", 1)]
+)
+def test_a_tool_result_never_stays_without_its_call(turns: list[tuple[str, int]]) -> None:
+    rendered = rendered_of(turns)
+    where = extents(rendered)
+    for max_tokens in range(1, len(rendered.ids) + 1):
+        kept = set(kept_places(rendered, "whole_turns", max_tokens))
+        for number, (role, _) in enumerate(turns):
+            callers = [n for n in range(number) if turns[n][0] == "assistant"]
+            if role == "tool" and callers and kept.intersection(where[number]):
+                assert kept.issuperset(where[callers[-1]])
+
+
+def test_a_call_is_dropped_together_with_its_result() -> None:
+    turns = [("user", 1), ("assistant", 1), ("tool", 9), ("assistant", 1), ("user", 1)]
+    turns += [("assistant", 2)]
+    rendered = rendered_of(turns)
+    where = extents(rendered)
+    for max_tokens in range(12, len(rendered.ids)):
+        kept = set(kept_places(rendered, "whole_turns", max_tokens))
+        assert (where[1].start in kept) == (where[2].start in kept)
+
+
+def test_a_long_chain_of_calls_keeps_its_last_links_without_the_question() -> None:
+    turns = [("system", 1), ("user", 50), ("assistant", 1), ("tool", 1), ("assistant", 1)]
+    rendered = rendered_of(turns)
+    where = extents(rendered)
+    kept = kept_places(rendered, "whole_turns", 20)
+    assert kept == [0, *where[0], *where[2], *where[3], *where[4]]
+
+
+def test_an_answer_without_its_question_is_only_kept_when_no_question_fits() -> None:
+    turns = [("user", 2), ("assistant", 2), ("user", 2), ("assistant", 2)]
+    rendered = rendered_of(turns)
+    kept = kept_places(rendered, "whole_turns", len(rendered.ids) - 1)
+    assert kept == [0, *extents(rendered)[2], *extents(rendered)[3]]
+
+
+def test_after_a_hard_cut_what_survives_of_a_huge_answer_is_still_trained() -> None:
+    rendered = rendered_of([("system", 3), ("user", 3), ("assistant", 500)])
+    shorter = truncate(rendered, max_tokens=20)
+    assert shorter.ids.tolist() == [*[ord("x")] * 19, END]
+    assert shorter.token_weights().tolist() == [1.0] * 20
+    assert shorter.turns["head"].tolist() == [0]
+
+
+def test_what_follows_the_last_answer_is_cut_before_the_answer_is() -> None:
+    rendered = rendered_of([("user", 1), ("assistant", 3), ("user", 99)])
+    shorter = truncate(rendered, max_tokens=12)
+    assert TOKENIZER.decode(shorter.ids) == "<begin><assistant>xxx<end><tail><user>xxxx"
+    assert shorter.turns["role"].tolist() == [ROLE_CODES["assistant"], ROLE_CODES["user"]]
+
+
+def test_keep_first_cuts_an_answer_without_inventing_its_end() -> None:
+    rendered = rendered_of([("user", 1), ("assistant", 9)])
+    shorter = truncate(rendered, "keep_first", max_tokens=9)
+    assert TOKENIZER.decode(shorter.ids) == "<begin><user>x<end><tail><assistant>xxx"
+    assert shorter.token_weights().tolist() == [0.0] * 6 + [1.0] * 3
+
+
+@pytest.mark.parametrize("template", [NGPT, CHATML, LLAMA3])
+@pytest.mark.parametrize("truncation", list(TRUNCATIONS))
+@settings(max_examples=12, deadline=None)
+@given(data=st.lists(ROLE_LISTS, min_size=1, max_size=5), max_tokens=st.integers(1, 120))
+def test_truncating_many_chats_is_truncating_each_and_the_ledger_adds_up(
+    template: Template,
+    truncation: str,
+    data: list[list[tuple[str, int]]],
+    max_tokens: int,
+    byte: Tokenizer,
+) -> None:
+    chats = [
+        Chat(messages=tuple(Message(role=role, content="y" * size) for role, size in turns))
+        for turns in data
+        if template is not NGPT or all(role != "tool" for role, _ in turns)
+    ]
+    rendered = render(chats, template, tokenizer=byte)
+    together = truncate(rendered, truncation, max_tokens=max_tokens)
+    for number, chat in enumerate(chats):
+        alone = truncate(
+            render([chat], template, tokenizer=byte), truncation, max_tokens=max_tokens
+        )
+        assert together.chat_ids(number).tolist() == alone.ids.tolist()
+        assert together.chat_turns(number).tolist() == alone.turns.tolist()
+    ledger = together.ledger
+    kept = np.diff(together.offsets)
+    assert (ledger.trained + ledger.masked).tolist() == kept.tolist()
+    assert (kept + ledger.truncated + ledger.dropped).tolist() == ledger.total.tolist()
+    assert ledger.totals()["trained"] == np.count_nonzero(together.token_weights())
+
+
+def test_chats_that_fit_are_returned_as_they_are() -> None:
+    rendered = rendered_of([("user", 1), ("assistant", 1)])
+    assert truncate(rendered, max_tokens=len(rendered.ids)) is rendered
+
+
+def test_a_wrong_truncation_or_length_is_refused() -> None:
+    rendered = rendered_of([("user", 1)])
+    with pytest.raises(ConfigError, match=r"no such truncation \(expected one of whole_turns"):
+        truncate(rendered, "middle", max_tokens=5)
+    with pytest.raises(ConfigError, match=r"cannot be cut to nothing \(expected >= 1, got 0\)"):
+        truncate(rendered, max_tokens=0)
