@@ -15,12 +15,28 @@ import numpy as np
 
 from tokenreel.errors import ConfigError, LayoutError
 from tokenreel.store.arrays import check_mode
-from tokenreel.store.layouts import native
+from tokenreel.store.layouts import (
+    bare,
+    cache_pretrain,
+    cache_sft,
+    episodes,
+    flat,
+    megatron,
+    native,
+)
 from tokenreel.store.options import OpenOptions, check_vocab_size, parse_dtype
 from tokenreel.store.store import Store
 
 # In the order they are tried: from the most telling signs to the fewest.
-LAYOUTS: tuple[ModuleType, ...] = (native,)
+LAYOUTS: tuple[ModuleType, ...] = (
+    native,
+    megatron,
+    episodes,
+    cache_sft,
+    cache_pretrain,
+    bare,
+    flat,
+)
 
 
 def open_store(

@@ -120,6 +120,14 @@ class Shard:
         record = self.origin_file.read(number, number + 1)[0]
         return read_origin(record, self._strings, where=self.string_file.path)
 
+    def provenances(self, start: int, stop: int) -> list[Provenance] | None:
+        """Return where documents start to stop of the shard came from, read at once."""
+        if self.origin_file is None or self.string_file is None:
+            return None
+        records = self.origin_file.read(start, stop)
+        where = self.string_file.path
+        return [read_origin(record, self._strings, where=where) for record in records]
+
     @cached_property
     def _strings(self) -> np.ndarray:
         if self.string_file is None:

@@ -52,11 +52,21 @@ def open_layout(path: Path, options: OpenOptions) -> Store:
             remedy="run the same build again: finished shards are kept",
         )
     manifest = read_manifest(path / MANIFEST_NAME)
+    try:
+        return _open(path, manifest, options)
+    except DamageError:
+        # The store may have been replaced meanwhile, and once more, so that its files are gone.
+        if read_manifest(path / MANIFEST_NAME) == manifest:
+            raise
+        return open_layout(path, options)
+
+
+def _open(path: Path, manifest: Manifest, options: OpenOptions) -> Store:
     _refuse_declarations(manifest.facts, options, path)
     _check_files(path, manifest)
     splits = {
-        name: Split(name, [_shard(path, entry, manifest.facts, options) for entry in entries])
-        for name, entries in manifest.splits.items()
+        name: Split(name, [open_shard(path, item, manifest.facts, options.mode) for item in shards])
+        for name, shards in manifest.splits.items()
     }
     _check_small_indexes(splits)
     return Store(
@@ -88,14 +98,13 @@ def _check_files(root: Path, manifest: Manifest) -> None:
     """Check that every file is there, regular, inside the store, and of the right size."""
     real_root = os.path.realpath(root)
     facts = manifest.facts
-    folders = {
-        str(Path(entry.path).parent) for shards in manifest.splits.values() for entry in shards
-    }
-    found = {folder: _list_folder(root, folder, real_root) for folder in folders}
+    found: dict[str, dict[str, int]] = {}
     for shards in manifest.splits.values():
         for entry in shards:
             folder, _, stem = entry.path.rpartition("/")
-            sizes = found[folder or "."]
+            if folder not in found:
+                found[folder] = _list_folder(root, folder, real_root)
+            sizes = found[folder]
             for kind in facts.kinds:
                 _check_file(root, f"{stem}.{kind}", folder, sizes, file_bytes(facts, entry, kind))
             _check_file(root, f"{stem}{RECORD_SUFFIX}", folder, sizes, None)
@@ -108,19 +117,21 @@ def _list_folder(root: Path, folder: str, real_root: str) -> dict[str, int]:
         raise DamageError("the folder leads out of the store through a link", where=place)
     try:
         with os.scandir(place) as entries:
-            return {entry.name: _entry_size(entry, real_root) for entry in entries}
+            sizes = {entry.name: _entry_size(entry, real_root) for entry in entries}
     except OSError as error:
         raise DamageError(f"cannot be read: {error.strerror}", where=place) from error
+    return {name: size for name, size in sizes.items() if size is not None}
 
 
-def _entry_size(entry: os.DirEntry[str], real_root: str) -> int:
+def _entry_size(entry: os.DirEntry[str], real_root: str) -> int | None:
+    """Return the size of a regular file; None for anything else."""
     if entry.is_symlink() and not _is_inside(os.path.realpath(entry.path), real_root):
         raise DamageError(
             "the file leads out of the store through a link",
             where=entry.path,
             remedy="put the file itself there",
         )
-    return entry.stat().st_size
+    return entry.stat().st_size if entry.is_file() else None
 
 
 def _is_inside(real_path: str, real_root: str) -> bool:
@@ -141,12 +152,12 @@ def _check_file(
         )
 
 
-def _shard(root: Path, entry: ShardEntry, facts: Facts, options: OpenOptions) -> Shard:
-    stem = root / entry.path
+def open_shard(root: Path, entry: ShardEntry, facts: Facts, mode: str) -> Shard:
+    """Return a shard of the manifest; nothing is read yet."""
 
     def array(kind: str, dtype: np.dtype) -> ArrayFile:
         count = file_bytes(facts, entry, kind) // dtype.itemsize
-        return ArrayFile(path=stem.with_name(f"{stem.name}.{kind}"), dtype=dtype, count=count)
+        return ArrayFile(path=root / f"{entry.path}.{kind}", dtype=dtype, count=count)
 
     docs = array("docs", np.dtype("<u8"))
     weights = np.dtype(facts.weights).newbyteorder("<") if facts.weights else None
@@ -161,7 +172,7 @@ def _shard(root: Path, entry: ShardEntry, facts: Facts, options: OpenOptions) ->
         origin_file=array("origins", ORIGIN) if facts.provenance else None,
         string_file=array("strings", np.dtype(np.uint8)) if facts.provenance else None,
         continues=entry.continues,
-        mode=options.mode,
+        mode=mode,
     )
 
 

@@ -1,0 +1,149 @@
+"""Rendering chats and reading JSONL, against the bare tokenizer and against transformers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.corpus import chats, documents, train_bpe, write_jsonl
+from benchmarks.harness import Row, at_least, best_seconds
+from tokenreel.text.chats import NGPT, read_chat, render
+from tokenreel.text.sources import open_source
+from tokenreel.text.tokenizers import load_tokenizer
+
+MEGABYTE = 1e6
+ONE_CORE = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+
+TEMPLATE = (
+    "{{ SYS }}you are a helpful assistant.{{ EOT }}"
+    "{% for message in messages %}"
+    "{% if message['role'] == 'user' %}{{ USR }}{{ message['content'] }}{{ EOT }}"
+    "{% else %}{{ ASST }}{% generation %}{{ message['content'] }}{{ EOT }}{% endgeneration %}"
+    "{% endif %}{% endfor %}"
+)
+
+
+def measure() -> list[Row]:
+    """Measure in a process that is held to one thread."""
+    words = [sys.executable, "-m", "benchmarks.text"]
+    output = subprocess.run(
+        words, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **ONE_CORE}
+    ).stdout
+    return [Row(**row) for row in json.loads(output.splitlines()[-1])]
+
+
+def _measure_here() -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="tokenreel-bench-") as name:
+        folder = Path(name)
+        tokenizer = train_bpe(folder)
+        return [*_rendering(tokenizer), *_against_transformers(tokenizer), *_reading(folder)]
+
+
+def _rendering(path: Path) -> list[Row]:
+    """Render with the reference engine, against bare encoding of the same contents."""
+    reference = load_tokenizer(path, engine="reference")
+    talks = [read_chat({"messages": messages}) for messages in chats(3000)]
+    contents = [
+        text
+        for talk in talks
+        for text in (NGPT.default_system or "", *(message.content for message in talk.messages))
+    ]
+    size = sum(map(len, contents)) / MEGABYTE
+    seconds = best_seconds(
+        {
+            "bare": lambda: reference.encode_batch(contents),
+            "render": lambda: render(talks, NGPT, tokenizer=reference),
+        },
+        rounds=7,
+    )
+    return [
+        Row(name="reference: bare encode_batch", value=size / seconds["bare"], unit="MB/s"),
+        at_least(
+            "reference: render with masks",
+            size / seconds["render"],
+            "MB/s",
+            baseline=size / seconds["bare"],
+            target=0.9,
+        ),
+    ]
+
+
+def _against_transformers(path: Path) -> list[Row]:
+    """Render with the fast engine, reading of records included, against apply_chat_template."""
+    fast = load_tokenizer(path)
+    records = [{"messages": messages} for messages in chats(2000)]
+    peer = _peer(path)
+    size = sum(len(m["content"]) for r in records for m in r["messages"]) / MEGABYTE
+    seconds = best_seconds(
+        {
+            "ours": lambda: render([read_chat(r) for r in records], NGPT, tokenizer=fast),
+            "peer": lambda: peer.apply_chat_template(
+                [record["messages"] for record in records],
+                return_assistant_tokens_mask=True,
+                return_dict=True,
+                tokenize=True,
+            ),
+        },
+        rounds=3,
+    )
+    return [
+        Row(name="transformers: apply_chat_template", value=size / seconds["peer"], unit="MB/s"),
+        at_least(
+            f"{getattr(fast, 'engine', 'reference')}: read_chat and render with masks",
+            size / seconds["ours"],
+            "MB/s",
+            baseline=size / seconds["peer"],
+            target=20,
+        ),
+    ]
+
+
+def _peer(path: Path) -> Any:
+    from tokenizers import Tokenizer as Library
+    from transformers import PreTrainedTokenizerFast
+
+    from tokenreel.text.tokenizers import NGPT_SPECIALS
+
+    template = TEMPLATE
+    for short, token in NGPT_SPECIALS.items():
+        template = template.replace("{{ " + short.upper() + " }}", token)
+    peer = PreTrainedTokenizerFast(tokenizer_object=Library.from_file(str(path)))
+    peer.chat_template = template
+    return peer
+
+
+def _reading(folder: Path) -> list[Row]:
+    """Read JSONL and tokenize on one core, against the engine on the same text in memory."""
+    fast = load_tokenizer(folder / "tokenizer.json")
+    texts = documents(20_000_000)
+    source = open_source(write_jsonl(folder / "text.jsonl", texts))
+    size = sum(len(text.encode()) for text in texts) / MEGABYTE
+    parts = source.ranges(4 << 20)
+
+    def read_and_encode() -> None:
+        for part in parts:
+            fast.encode_batch([record.text or "" for record in source.read(part)])
+
+    seconds = best_seconds(
+        {"bare": lambda: fast.encode_batch(texts), "jsonl": read_and_encode}, rounds=5
+    )
+    return [
+        Row(name="fast engine: bare, one core", value=size / seconds["bare"], unit="MB/s"),
+        at_least(
+            "fast engine: reading JSONL included",
+            size / seconds["jsonl"],
+            "MB/s",
+            baseline=size / seconds["bare"],
+            target=0.5,
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    print(json.dumps([asdict(row) for row in _measure_here()]))
