@@ -1,48 +1,30 @@
-"""Real text that every machine has: the standard library's sources and its docstrings."""
+"""The demo's corpus, held in memory, and a tokenizer trained on it."""
 
 from __future__ import annotations
 
-import ast
 import json
-import sysconfig
+from itertools import islice
 from pathlib import Path
 
+from tokenreel.demo.corpus import Messages, docstring_chats, source_files
 from tokenreel.text.tokenizers.train import train_tokenizer
 
 
 def documents(limit_bytes: int) -> list[str]:
-    """Return sources of the standard library, up to so many characters; repeated if too few."""
-    files = sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py"))
+    """Return sources of the standard library, up to so many characters."""
     texts: list[str] = []
     size = 0
-    for path in files:
-        if "site-packages" in path.parts or size >= limit_bytes:
-            continue
-        text = path.read_text("utf-8-sig", errors="ignore").replace("\0", "")
+    for _, text in source_files():
+        if size >= limit_bytes:
+            break
         texts.append(text)
         size += len(text)
     return texts
 
 
-def chats(limit: int) -> list[list[dict[str, str]]]:
-    """Return chats made of docstrings: what does it do? and the answer."""
-    found: list[list[dict[str, str]]] = []
-    for text in documents(1 << 62):
-        try:
-            tree = ast.parse(text)
-        except (SyntaxError, ValueError):
-            continue
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node):
-                found.append(
-                    [
-                        {"role": "user", "content": f"What does {node.name} do?"},
-                        {"role": "assistant", "content": ast.get_docstring(node) or ""},
-                    ]
-                )
-        if len(found) >= limit:
-            break
-    return found[:limit]
+def chats(limit: int) -> list[Messages]:
+    """Return chats made of docstrings."""
+    return list(islice(docstring_chats(), limit))
 
 
 def write_jsonl(path: Path, texts: list[str]) -> Path:

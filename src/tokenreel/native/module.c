@@ -7,6 +7,9 @@ static PyMethodDef methods[] = {
      "[0, limit), or -1"},
     {"permute", tokenreel_permute, METH_VARARGS,
      "permute(source, target, length, a, b, keys, backward): int64 positions to rows or back"},
+    {"gather", tokenreel_gather, METH_VARARGS, "gather(shards, kind, seq_len, pad, ...): rows of tokens"},
+    {"pack", tokenreel_pack, METH_VARARGS,
+     "pack(lengths, capacity, method, row_offsets, order) -> number of rows"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -22,4 +22,10 @@ typedef struct {
 uint64_t tokenreel_permute_one(uint64_t value, const tokenreel_permutation *p, int backward);
 PyObject *tokenreel_permute(PyObject *self, PyObject *args);
 
+/* feed.c */
+PyObject *tokenreel_gather(PyObject *self, PyObject *args);
+
+/* rows.c */
+PyObject *tokenreel_pack(PyObject *self, PyObject *args);
+
 #endif

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -24,7 +25,7 @@ SMALLEST_SIDE = 8  # a smaller one would leave too few permutations of a short r
 MAX_LENGTH = 2**63
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Permutation:
     """The permutation of range(length) that a key stands for.
 
@@ -45,13 +46,13 @@ class Permutation:
                 "bad length of a permutation", expected="1 to 2**63", actual=self.length
             )
 
-    @property
+    @cached_property
     def sides(self) -> tuple[int, int]:
         """The sizes a and b of the two halves: a·b >= length."""
         a = max(math.isqrt(self.length - 1) + 1, SMALLEST_SIDE)
         return a, max(-(-self.length // a), SMALLEST_SIDE)
 
-    @property
+    @cached_property
     def round_keys(self) -> np.ndarray:
         """One 64-bit key per round, uint64 [ROUNDS]."""
         keys = [derive_key("round", self.key, number) for number in range(ROUNDS)]

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenreel.errors import DamageError
+from tokenreel.errors import DamageError, StoreError
 from tokenreel.store.arrays import ArrayFile
-from tokenreel.store.documents import DocumentIndex, check_index
+from tokenreel.store.documents import DocumentIndex, check_index, find_documents
 from tokenreel.store.origins import read_origin
 from tokenreel.text.provenance import Provenance
 
@@ -113,6 +113,21 @@ class Shard:
         turns["start"] -= np.uint64(start)
         return turns
 
+    def documents_between(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return starts, stops and numbers of the parts of documents in tokens start to stop."""
+        first, last = find_documents(self.documents, np.array([start, stop - 1]))
+        if min(first, last) < 0:
+            raise StoreError(
+                "some tokens belong to no document, so a window over them has no segments",
+                where=self.token_file.path,
+                remedy="make rows of documents instead: episodes or packed",
+            )
+        numbers = np.arange(first, last + 1)
+        starts, stops = self.documents.bounds(numbers)
+        starts, stops = np.maximum(starts, start), np.minimum(stops, stop)
+        filled = stops > starts
+        return starts[filled], stops[filled], numbers[filled]
+
     def provenance(self, number: int) -> Provenance | None:
         """Return where the number-th document of the shard came from, if that is kept."""
         if self.origin_file is None or self.string_file is None:
@@ -157,7 +172,7 @@ def check_turns(turns: np.ndarray, *, num_tokens: int, where: Path) -> None:
     stops = starts + turns["length"]
     before = np.concatenate((np.zeros(1, np.int64), stops[:-1]))[: len(turns)]
     trained = turns["length"].astype(np.int64) - turns["head"] - turns["tail"]
-    wrong = (starts < before) | (stops > num_tokens) | (trained < 0)
+    wrong = (starts < before) | (stops < starts) | (stops > num_tokens) | (trained < 0)
     wrong |= ~np.isfinite(turns["weight"]) | (turns["weight"] < 0)
     if wrong.any():
         at = int(np.argmax(wrong))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +13,7 @@ from tokenreel.errors import StoreError
 from tokenreel.store.documents import find_documents
 from tokenreel.store.shard import Shard
 from tokenreel.text.provenance import Provenance
-from tokenreel.text.turns import token_weights
+from tokenreel.text.turns import TURN, token_weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -148,6 +149,90 @@ class Split:
             provenance=shard.provenance(entry),
         )
         return piece, entry == len(shard.documents) - 1
+
+    def locate(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return shard, start and stop within it (int64) of documents; no token is read.
+
+        Of a document that goes on in further shards, these are of its first part.
+        """
+        shards = np.searchsorted(self._entry_ends, numbers, side="right")
+        starts, stops = np.empty(len(numbers), np.int64), np.empty(len(numbers), np.int64)
+        for shard in np.unique(shards):
+            mine = shards == shard
+            entries = numbers[mine] - self.document_starts[shard]
+            starts[mine], stops[mine] = self.shards[shard].documents.bounds(entries)
+        return shards, starts, stops
+
+    def document_span(self, number: int) -> tuple[int, int]:
+        """Return the positions in the split of a document's first token and of its end."""
+        shards, starts, stops = self.locate(np.array([number]))
+        shard = int(shards[0])
+        start = int(self.token_starts[shard] + starts[0])
+        stop = int(self.token_starts[shard] + stops[0])
+        while self.shards[shard].continues and stop == self.token_starts[shard + 1]:
+            shard += 1
+            _, ends = self.shards[shard].documents.bounds(np.array([0]))
+            stop = int(self.token_starts[shard] + ends[0])
+        return start, stop
+
+    def provenance(self, number: int) -> Provenance | None:
+        """Return where a document came from, if that is kept; its tokens are not read."""
+        shard = int(np.searchsorted(self._entry_ends, number, side="right"))
+        return self.shards[shard].provenance(number - int(self.document_starts[shard]))
+
+    def document_bounds(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the positions of the first tokens and ends of documents first to stop, int64."""
+        begins, ends = np.empty(stop - first, np.int64), np.empty(stop - first, np.int64)
+        shard = int(np.searchsorted(self._entry_ends, first, side="right"))
+        while shard < len(self.shards) and self.document_starts[shard] < stop:
+            base = int(self.document_starts[shard])
+            low, high = max(first, base), min(stop, int(self._entry_ends[shard]))
+            starts, stops = self.shards[shard].documents.bounds(np.arange(low, high) - base)
+            # The first entry may go on with a document that began in the shard before.
+            goes_on = int(low == base and shard > 0 and self.shards[shard - 1].continues)
+            begins[low - first + goes_on : high - first] = starts[goes_on:]
+            ends[low - first : high - first] = stops
+            begins[low - first + goes_on : high - first] += self.token_starts[shard]
+            ends[low - first : high - first] += self.token_starts[shard]
+            shard += 1
+        return begins, ends
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether every shard has a turn table."""
+        return all(shard.turn_file is not None for shard in self.shards)
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether every shard has stored loss weights."""
+        return all(shard.weight_file is not None for shard in self.shards)
+
+    def turns_between(self, start: int, stop: int) -> np.ndarray:
+        """Return the turns (TURN) that begin at positions start to stop; starts are positions."""
+        parts = [np.empty(0, TURN)]
+        for number in self._shards_between(start, stop):
+            base, turns = int(self.token_starts[number]), self.shards[number].turns
+            if turns is None:
+                continue
+            low, high = (bisect_left(turns["start"], at - base) for at in (start, stop))
+            part = turns[low:high].copy()
+            part["start"] += np.uint64(base)
+            parts.append(part)
+        return np.concatenate(parts)
+
+    def weights_between(self, start: int, stop: int) -> np.ndarray:
+        """Return the stored loss weights of the tokens at positions start to stop."""
+        parts = []
+        for number in self._shards_between(start, stop):
+            base, shard = int(self.token_starts[number]), self.shards[number]
+            part = shard.read_weights(max(start - base, 0), min(stop - base, shard.num_tokens))
+            if part is not None:
+                parts.append(part)
+        return np.concatenate(parts) if parts else np.empty(0, np.float32)
+
+    def _shards_between(self, start: int, stop: int) -> range:
+        first = int(np.searchsorted(self.token_starts, start, side="right")) - 1
+        return range(first, int(np.searchsorted(self.token_starts[:-1], stop)))
 
     def documents(self) -> Iterator[Document]:
         """Yield all documents in order."""

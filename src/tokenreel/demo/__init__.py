@@ -1,0 +1,1 @@
+"""The demonstration: real text, real kills, real checks. `tokenreel demo` plays it."""

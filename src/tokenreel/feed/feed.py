@@ -1,0 +1,261 @@
+"""Batches as a pure function of (stores, recipe, step).
+
+`feed.batch(step)` is the global batch; `feed.batch(step, rank=r, world=w)` a rank's
+contiguous part of it. Iterating only counts; the state is a step and a fingerprint.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from tokenreel.errors import ConfigError, MismatchError, differing_fields
+from tokenreel.feed.batch import Batch
+from tokenreel.feed.gather import Gathered, empty_rows, gather
+from tokenreel.feed.prefetch import ahead
+from tokenreel.feed.recipe import Recipe, Source
+from tokenreel.feed.trace import Explained, Hit, explain, where
+from tokenreel.feed.weights import spans_of
+from tokenreel.order.order import VERSIONS, Located, Order, SourceRows
+from tokenreel.order.schedule import Change, normalised
+from tokenreel.rows.episodes import Episodes
+from tokenreel.rows.plan import RowPlan
+from tokenreel.rows.windows import Windows
+from tokenreel.store.canonical import digest
+from tokenreel.store.door import open_store
+from tokenreel.store.store import Store
+
+STATE_VERSION = 1
+
+
+class Feed:
+    """The batches of a recipe.
+
+    >>> import tempfile, tokenreel
+    >>> path = tempfile.mkdtemp() + "/s"
+    >>> with tokenreel.StoreWriter(path, vocab_size=100) as writer:
+    ...     writer.add(range(100))
+    >>> recipe = Recipe(seq_len=8, batch_size=4, seed=7, sources=[Source(name="a", path=path)])
+    >>> feed = Feed(recipe)
+    >>> batch = feed.batch(5, rank=1, world=2)
+    >>> batch.input_ids.shape
+    (2, 8)
+    >>> bool((batch.input_ids[:, 1:] == batch.labels[:, :-1]).all())
+    True
+    """
+
+    def __init__(self, recipe: Recipe | str | PathLike[str]) -> None:
+        self.recipe = recipe if isinstance(recipe, Recipe) else Recipe.read(recipe)
+        self.stores: tuple[Store, ...] = tuple(_open(item) for item in self.recipe.sources)
+        self.plans: tuple[RowPlan, ...] = tuple(
+            _plan(item, store, self.recipe)
+            for item, store in zip(self.recipe.sources, self.stores, strict=True)
+        )
+        self.order = _order(self.recipe, self.plans)
+        self.step = 0
+        self._changes: list[dict[str, Any]] = []
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the batches depend on, ready for JSON: stores by content, not by path."""
+        recipe = asdict(self.recipe)
+        for item in recipe["sources"]:
+            del item["path"]
+        return {
+            "recipe": {key: value for key, value in recipe.items() if key != "accumulate"},
+            "stores": [store.fingerprint for store in self.stores],
+            "plans": [plan.settings for plan in self.plans],
+            "order": dict(VERSIONS),
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over `identity`."""
+        return digest(self.identity)
+
+    def batch(self, step: int, *, rank: int = 0, world: int = 1) -> Batch:
+        """Return a rank's rows of a step."""
+        size = self._rank_rows(rank, world)
+        if step < 0:
+            raise ConfigError("bad step", expected=">= 0", actual=step)
+        located = self.order.locate(step * self.recipe.batch_size + rank * size, size)
+        rows = empty_rows(size, self.recipe.seq_len)
+        for source in np.unique(located.source):
+            self._fill(rows, located, int(source))
+        return self._shaped(step, rows)
+
+    def _rank_rows(self, rank: int, world: int) -> int:
+        parts = world * self.recipe.accumulate
+        if world < 1 or not 0 <= rank < world:
+            raise ConfigError("bad rank", expected=f"0 to {world - 1}", actual=rank)
+        if self.recipe.batch_size % parts:
+            raise ConfigError(
+                "the batch does not divide over the ranks and microbatches",
+                expected=f"a multiple of {parts}",
+                actual=self.recipe.batch_size,
+            )
+        return self.recipe.batch_size // world
+
+    def _fill(self, rows: Gathered, located: Located, source: int) -> None:
+        plan = self.plans[source]
+        mine = np.flatnonzero(located.source == source)
+        pieces = plan.pieces(located.row[mine])
+        shards, buffer = np.unique(pieces.shard, return_inverse=True)
+        gather(
+            tuple(plan.split.shards[shard].tokens for shard in shards),
+            pieces,
+            rows,
+            out_row=mine,
+            buffer=buffer,
+            spans=spans_of(plan.split, pieces),
+            pad_id=self.recipe.pad_id,
+        )
+
+    def _shaped(self, step: int, rows: Gathered) -> Batch:
+        lead = (self.recipe.accumulate, -1) if self.recipe.accumulate > 1 else (-1,)
+        arrays = {
+            name: getattr(rows, name).reshape(*lead, self.recipe.seq_len)
+            for name in ("input_ids", "labels", "loss_weights", "segment_ids", "position_ids")
+        }
+        return Batch(step=step, **arrays)
+
+    def weight_sum(self, step: int) -> float:
+        """Return the sum of all loss weights of a global step: what a token mean divides by."""
+        return float(self.batch(step).loss_weights.sum(dtype=np.float64))
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.stream()
+
+    def stream(self, *, rank: int = 0, world: int = 1, prefetch: int = 0) -> Iterator[Batch]:
+        """Yield batches from the current step on; `prefetch` of them are made ahead."""
+        self._rank_rows(rank, world)
+        steps = range(self.step, self.recipe.steps or sys.maxsize)
+
+        def make(step: int) -> Batch:
+            return self.batch(step, rank=rank, world=world)
+
+        for batch in ahead(make, iter(steps), depth=prefetch):
+            self.step = batch.step + 1
+            yield batch
+
+    def __len__(self) -> int:
+        """How many steps the recipe has, or one pass over all rows of all sources takes."""
+        if self.recipe.steps is not None:
+            return self.recipe.steps
+        return -(-sum(plan.num_rows for plan in self.plans) // self.recipe.batch_size)
+
+    def epoch_of(self, step: int) -> dict[str, float]:
+        """Return how many epochs of each source come before a step."""
+        counts = self.order.counts(step * self.recipe.batch_size)
+        return {
+            source.name: int(count) / plan.num_rows
+            for source, plan, count in zip(self.recipe.sources, self.plans, counts, strict=True)
+        }
+
+    def explain(self, step: int) -> Explained:
+        """Say which documents a step shows, row by row."""
+        return explain(self, step)
+
+    def where(
+        self, source: str, document: int, *, start_step: int = 0, stop_step: int | None = None
+    ) -> list[Hit]:
+        """Say which steps show a document of a source."""
+        return where(self, source, document, start_step=start_step, stop_step=stop_step)
+
+    def change_weights(self, weights: Mapping[str, float]) -> None:
+        """Go on with other weights from the current step on; no row is repeated or lost."""
+        names = [source.name for source in self.recipe.sources]
+        shares = normalised(weights, names, temperature=self.recipe.temperature)
+        self.order = self.order.change(self.step * self.recipe.batch_size, shares)
+        self._changes.append({"step": self.step, "weights": dict(weights)})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the feed is: a step, and what it must fit to be loaded."""
+        return {
+            "version": STATE_VERSION,
+            "step": self.step,
+            "changes": [dict(change) for change in self._changes],
+            "fingerprint": self.fingerprint,
+            "identity": self.identity,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where the state says; a state of something else raises MismatchError."""
+        if state.get("version") != STATE_VERSION:
+            raise ConfigError(
+                "unknown version of a feed's state",
+                expected=STATE_VERSION,
+                actual=state.get("version"),
+            )
+        if state["fingerprint"] != self.fingerprint:
+            differing = differing_fields(_flat(state["identity"]), _flat(self.identity))
+            raise MismatchError("the state belongs to another run", differing=differing)
+        self.order = _order(self.recipe, self.plans)
+        self._changes = []
+        for change in state["changes"]:
+            self.step = int(change["step"])
+            self.change_weights(change["weights"])
+        self.step = int(state["step"])
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, (list, tuple)):
+        items = {str(i): item for i, item in enumerate(value)}.items()
+    else:
+        return {prefix: value}
+    flat: dict[str, Any] = {}
+    for key, item in items:
+        flat.update(_flat(item, f"{prefix}.{key}" if prefix else str(key)))
+    return flat
+
+
+def _open(source: Source) -> Store:
+    return open_store(
+        source.path,
+        layout=source.layout,
+        dtype=source.dtype,
+        vocab_size=source.vocab_size,
+        eos_id=source.eos_id,
+    )
+
+
+def _plan(source: Source, store: Store, recipe: Recipe) -> RowPlan:
+    split = store[source.split]
+    if source.rows == "episodes":
+        options = {"truncation": source.truncation, "min_tokens": source.min_tokens}
+        given = {name: value for name, value in options.items() if value is not None}
+        return Episodes(split=split, seq_len=recipe.seq_len, **given)  # type: ignore[arg-type]
+    return Windows(
+        split=split, seq_len=recipe.seq_len, by_document=source.rows == "document_windows"
+    )
+
+
+def _order(recipe: Recipe, plans: tuple[RowPlan, ...]) -> Order:
+    names = [source.name for source in recipe.sources]
+    weights = {source.name: source.weight for source in recipe.sources}
+    changes = [
+        Change(
+            start=phase.start_step * recipe.batch_size,
+            shares=normalised(phase.weights, names, temperature=recipe.temperature),
+            ramp=phase.ramp_steps * recipe.batch_size,
+        )
+        for phase in recipe.phases
+    ]
+    rows = [
+        SourceRows(
+            name=source.name,
+            num_rows=plan.num_rows,
+            shuffle=source.shuffle,
+            max_epochs=source.max_epochs,
+        )
+        for source, plan in zip(recipe.sources, plans, strict=True)
+    ]
+    shares = normalised(weights, names, temperature=recipe.temperature)
+    return Order(rows, shares=shares, changes=changes, seed=recipe.seed)

@@ -1,0 +1,169 @@
+"""Position → (source, epoch, row), and back: the whole run in closed form.
+
+A position is a row of the run, counted from 0. The mixture says which source it is
+and which of that source's rows; those are divided into epochs, and each epoch is a
+keyed permutation of the source's row plan.
+
+    position ── mixture ──► (source, n) ── n // num_rows ──► epoch
+                                        └─ permutation of (seed, source, epoch) ──► row
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from tokenreel.errors import ConfigError
+from tokenreel.order import mixture, permutation
+from tokenreel.order.mixture import Mixture
+from tokenreel.order.permutation import Permutation
+from tokenreel.order.schedule import Change, make_schedule
+from tokenreel.seeds import derive_key
+
+VERSIONS = {"mixture": mixture.VERSION, "permutation": permutation.VERSION}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRows:
+    """A source as the order sees it; `max_epochs` None: as often as asked for."""
+
+    name: str
+    num_rows: int
+    shuffle: bool = True
+    max_epochs: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Located:
+    """Rows of consecutive positions: source int32, epoch int64, row int64, all [n]."""
+
+    source: np.ndarray
+    epoch: np.ndarray
+    row: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Era:
+    """From a position on, a mixture; `counts` are the rows each source had given by then."""
+
+    start: int
+    counts: tuple[int, ...]
+    mixture: Mixture
+
+
+class Order:
+    """The order of a run; immutable but for `change`, which returns a new one."""
+
+    def __init__(
+        self,
+        sources: Sequence[SourceRows],
+        *,
+        shares: Sequence[float],
+        changes: Sequence[Change] = (),
+        seed: int,
+    ) -> None:
+        self.sources = tuple(sources)
+        self.seed = seed
+        first = self._mixture(shares, changes, number=0)
+        self.eras: tuple[Era, ...] = (Era(start=0, counts=(0,) * len(self.sources), mixture=first),)
+
+    def _mixture(
+        self, shares: Sequence[float], changes: Sequence[Change], *, number: int
+    ) -> Mixture:
+        keys = tuple(derive_key("mixture", self.seed, item.name, number) for item in self.sources)
+        return Mixture(schedule=make_schedule(shares, changes), keys=keys)
+
+    def change(self, position: int, shares: Sequence[float]) -> Order:
+        """Return the order that goes on with other shares from a position on.
+
+        What comes before stays as it is, and no row of any source is repeated or lost.
+        """
+        if position < self.eras[-1].start:
+            raise ConfigError(
+                "shares can only be changed after the last change",
+                expected=f">= position {self.eras[-1].start:,}",
+                actual=position,
+            )
+        changed = Order.__new__(Order)
+        changed.sources, changed.seed = self.sources, self.seed
+        mixed = changed._mixture(shares, (), number=len(self.eras))
+        era = Era(start=position, counts=tuple(self.counts(position).tolist()), mixture=mixed)
+        changed.eras = (*self.eras, era)
+        return changed
+
+    def counts(self, position: int) -> np.ndarray:
+        """Return how many rows of each source come before a position, int64 [S]."""
+        era = self._era(position)
+        return np.array(era.counts) + era.mixture.counts(position - era.start)
+
+    def _era(self, position: int) -> Era:
+        return next(era for era in reversed(self.eras) if era.start <= position)
+
+    def locate(self, start: int, count: int) -> Located:
+        """Return source, epoch and row of `count` positions from `start` on."""
+        parts = []
+        position, stop = start, start + count
+        while position < stop:
+            era = self._era(position)
+            later = [other.start for other in self.eras if other.start > position]
+            until = min([stop, *later])
+            source, number = era.mixture.locate(position - era.start, until - position)
+            parts.append((source, number + np.array(era.counts)[source]))
+            position = until
+        if len(parts) == 1:
+            return self._rows(*parts[0])
+        return self._rows(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def _rows(self, source: np.ndarray, number: np.ndarray) -> Located:
+        epoch, row = np.empty_like(number), np.empty_like(number)
+        for s, item in enumerate(self.sources):
+            mine = np.flatnonzero(source == s)
+            if not len(mine):
+                continue
+            epoch[mine] = number[mine] // item.num_rows
+            self._refuse_beyond(item, int(epoch[mine[-1]]))
+            for e in np.unique(epoch[mine]):
+                chosen = mine[epoch[mine] == e]
+                row[chosen] = self._permute(s, int(e), number[chosen] % item.num_rows)
+        return Located(source=source, epoch=epoch, row=row)
+
+    def _refuse_beyond(self, item: SourceRows, epoch: int) -> None:
+        if item.max_epochs is not None and epoch >= item.max_epochs:
+            raise ConfigError(
+                f"source {item.name!r} has run out: all its rows were shown",
+                expected=f"at most {item.max_epochs} epochs of {item.num_rows:,} rows",
+                remedy="end the run earlier, give it less weight, or allow more epochs",
+            )
+
+    def _permute(self, source: int, epoch: int, numbers: np.ndarray) -> np.ndarray:
+        item = self.sources[source]
+        return _permutation(self.seed, item, epoch).forward(numbers) if item.shuffle else numbers
+
+    def positions(self, source: int, row: int, *, epochs: range) -> list[tuple[int, int]]:
+        """Return (epoch, position) of a row of a source in these epochs; O(epochs)."""
+        item = self.sources[source]
+        found = []
+        for epoch in epochs:
+            place = row
+            if item.shuffle:
+                place = int(_permutation(self.seed, item, epoch).inverse(np.array([row]))[0])
+            position = self._position(source, epoch * item.num_rows + place)
+            if position >= 0:
+                found.append((epoch, position))
+        return found
+
+    def _position(self, source: int, number: int) -> int:
+        for era in reversed(self.eras):
+            if number >= era.counts[source]:
+                local = np.array([number - era.counts[source]])
+                position = int(era.mixture.positions(source, local)[0])
+                return position if position < 0 else position + era.start
+        return -1
+
+
+@lru_cache(maxsize=256)
+def _permutation(seed: int, item: SourceRows, epoch: int) -> Permutation:
+    return Permutation(item.num_rows, derive_key("epoch", seed, item.name, epoch))

@@ -1,0 +1,128 @@
+"""Shares of sources over time, and their integral in closed form.
+
+Time counts rows of the run (positions) and is continuous. Between breakpoints each
+share is a straight line, so its integral is a parabola and has an inverse; no history
+is replayed, however far a run has come. Shares always sum to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokenreel.errors import ConfigError
+
+MAX_TIME = 2.0**44  # beyond it a float64 no longer tells the rows of a source apart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """From `start` on, go to these shares, in a straight line over `ramp` positions."""
+
+    start: int
+    shares: tuple[float, ...]
+    ramp: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Schedule:
+    """Segments of straight lines; all arrays float64.
+
+    starts: [K], from 0; shares, slopes, totals: [K, S]: share at the segment's start,
+    its change per position, and the integral up to there.
+    """
+
+    starts: np.ndarray
+    shares: np.ndarray
+    slopes: np.ndarray
+    totals: np.ndarray
+
+    @property
+    def num_sources(self) -> int:
+        """How many sources there are."""
+        return int(self.shares.shape[1])
+
+    def integral(self, source: int, times: np.ndarray) -> np.ndarray:
+        """Return how many rows of a source are due by each time, as real numbers."""
+        segment = np.searchsorted(self.starts, times, side="right") - 1
+        elapsed = times - self.starts[segment]
+        share, slope = self.shares[segment, source], self.slopes[segment, source]
+        return self.totals[segment, source] + elapsed * (share + 0.5 * slope * elapsed)
+
+    def times(self, source: int, due: np.ndarray) -> np.ndarray:
+        """Return when so many rows of a source are due; inf where that never comes."""
+        segment = np.searchsorted(self.totals[:, source], due, side="right") - 1
+        share, slope = self.shares[segment, source], self.slopes[segment, source]
+        rest = due - self.totals[segment, source]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            root = np.sqrt(np.maximum(share * share + 2.0 * slope * rest, 0.0))
+            elapsed = (2.0 * rest) / (share + root)
+        never = (share == 0.0) & (slope == 0.0)
+        return np.where(never, np.inf, self.starts[segment] + elapsed)
+
+    def shares_at(self, time: float) -> np.ndarray:
+        """Return the shares at one time, float64 [S]."""
+        segment = int(np.searchsorted(self.starts, time, side="right")) - 1
+        elapsed = time - self.starts[segment]
+        return self.shares[segment] + elapsed * self.slopes[segment]
+
+
+def make_schedule(shares: Sequence[float], changes: Sequence[Change] = ()) -> Schedule:
+    """Lay out the segments: constant, ramp, constant, ramp, …"""
+    current = np.array(shares, np.float64)
+    rows: list[tuple[float, np.ndarray, np.ndarray]] = [(0.0, current, np.zeros(len(current)))]
+    end_of_ramp = 0
+    for change in sorted(changes, key=lambda change: change.start):
+        if change.start < end_of_ramp:
+            raise ConfigError(
+                "a phase begins before the ramp of the one before has ended",
+                expected=f"from position {end_of_ramp:,} on",
+                actual=f"position {change.start:,}",
+            )
+        target = np.array(change.shares, np.float64)
+        if change.ramp:
+            slope = (target - current) / change.ramp
+            rows.append((float(change.start), current, slope))
+        end_of_ramp = change.start + change.ramp
+        rows.append((float(end_of_ramp), target, np.zeros(len(target))))
+        current = target
+    return _integrated(rows)
+
+
+def _integrated(rows: list[tuple[float, np.ndarray, np.ndarray]]) -> Schedule:
+    starts = np.array([start for start, _, _ in rows])
+    shares = np.array([share for _, share, _ in rows])
+    slopes = np.array([slope for _, _, slope in rows])
+    totals = np.zeros_like(shares)
+    for k in range(1, len(rows)):
+        length = starts[k] - starts[k - 1]
+        gained = length * (shares[k - 1] + 0.5 * slopes[k - 1] * length)
+        totals[k] = totals[k - 1] + gained
+    return Schedule(starts=starts, shares=shares, slopes=slopes, totals=totals)
+
+
+def normalised(
+    weights: Mapping[str, float], names: Sequence[str], *, temperature: float = 1.0
+) -> tuple[float, ...]:
+    """Return shares in the order of `names`; a weight of 0 stays 0 at every temperature.
+
+    >>> normalised({"a": 9, "b": 1}, ["a", "b"], temperature=2.0)
+    (0.75, 0.25)
+    """
+    unknown = sorted(set(weights) - set(names))
+    if unknown:
+        raise ConfigError(
+            f"weights for sources that do not exist: {', '.join(unknown)}",
+            expected=", ".join(names),
+        )
+    if temperature <= 0 or not np.isfinite(temperature):
+        raise ConfigError("bad temperature", expected="> 0", actual=temperature)
+    values = [float(weights.get(name, 0.0)) for name in names]
+    if any(value < 0 or not np.isfinite(value) for value in values) or not any(values):
+        raise ConfigError(
+            "weights must be finite, not negative, and not all 0", actual=dict(weights)
+        )
+    powers = [value ** (1.0 / temperature) if value else 0.0 for value in values]
+    return tuple(power / sum(powers) for power in powers)

@@ -1,0 +1,1 @@
+"""What a training row is: row number → pieces of documents, planned once or in closed form."""
