@@ -5,17 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rich import progress
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import Progress as RichProgress
 
 from tokenreel.builder.build import ENGINES, build
 from tokenreel.builder.page import report_page
 from tokenreel.builder.plan import SHUFFLES
-from tokenreel.cli.output import emit, size
-from tokenreel.progress import bars
+from tokenreel.builder.report import Account
+from tokenreel.cli.output import emit, printable, size
 from tokenreel.store.writer import SHARD_BYTES
 from tokenreel.text.tokenizers import ENGINES as TOKENIZER_ENGINES
 
@@ -58,22 +62,44 @@ def _add_chats(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_content(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--seed", type=int, default=42)
+    group.add_argument("--seed", type=int, default=42, help="of split and shuffle (default: 42)")
     group.add_argument("--val-frac", type=float, default=0.0, help="share of documents for val")
     group.add_argument("--val-tokens", type=int, help="fill val with this many tokens first")
     group.add_argument("--train-tokens", type=int, help="stop train at this many tokens")
-    group.add_argument("--shuffle", choices=SHUFFLES, default="none")
-    group.add_argument("--shuffle-buffer", type=int, default=10_000, metavar="DOCUMENTS")
-    group.add_argument("--end-token", default="auto", help="token that ends each document")
+    group.add_argument(
+        "--shuffle",
+        choices=SHUFFLES,
+        default="none",
+        help="documents: not at all, within buffers, or all of them (default: none)",
+    )
+    group.add_argument(
+        "--shuffle-buffer",
+        type=int,
+        default=10_000,
+        metavar="DOCUMENTS",
+        help="the size of a buffer (default: 10000)",
+    )
+    group.add_argument(
+        "--end-token",
+        default="auto",
+        help="token that ends each document (default: the tokenizer's own)",
+    )
     group.add_argument(
         "--no-end-token", dest="end_token", action="store_const", const=None, help="append none"
     )
     group.add_argument("--deduplicate", action="store_true", help="drop exact copies")
-    group.add_argument("--min-tokens", type=int, default=1, help="drop shorter documents")
+    group.add_argument(
+        "--min-tokens", type=int, default=1, help="drop shorter documents (default: 1)"
+    )
     group.add_argument(
         "--no-provenance", dest="provenance", action="store_false", help="do not keep origins"
     )
-    group.add_argument("--shard-bytes", type=int, default=SHARD_BYTES)
+    group.add_argument(
+        "--shard-bytes",
+        type=int,
+        default=SHARD_BYTES,
+        help=f"size of a token file (default: {SHARD_BYTES})",
+    )
 
 
 def _add_running(group: argparse._ArgumentGroup) -> None:
@@ -81,7 +107,12 @@ def _add_running(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--workers", type=int, default=cores, help="processes (default: cores)")
     group.add_argument("--engine", choices=ENGINES, default="local", help="who encodes")
     group.add_argument("--address", default="local", help='Ray: "local", "auto" or an address')
-    group.add_argument("--tokenizer-engine", choices=TOKENIZER_ENGINES, default="auto")
+    group.add_argument(
+        "--tokenizer-engine",
+        choices=TOKENIZER_ENGINES,
+        default="auto",
+        help="the fastest that gives the same ids, or the reference (default: auto)",
+    )
     group.add_argument("--replace", action="store_true", help="replace a finished store")
     group.add_argument("--restart", action="store_true", help="forget an unfinished build")
 
@@ -110,6 +141,7 @@ RUNNING = (
     "replace",
     "restart",
 )
+SHOWN_PLACES = 5
 READING = ("kind", "text_key", "id_key", "on_bad", "max_retries", "retry_delay")
 
 
@@ -117,21 +149,61 @@ def run(args: argparse.Namespace) -> int:
     """Build the store, write its report beside it and print the summary."""
     given = vars(args)
     reading = {name: given[name] for name in READING if given[name] is not None}
-    with bars(quiet=args.quiet or args.json) as progress:
+    with _bar(quiet=args.quiet or args.json) as bar:
         built = build(
             args.sources,
             out=args.out,
             tokenizer=args.tokenizer,
-            progress=progress,
+            progress=bar,
+            watch=bar.watch,
             source_options=reading,
             **{name: given[name] for name in (*CHOICES, *RUNNING)},
         )
     report = {"path": str(args.out), "fingerprint": built.store.fingerprint, **built.report}
-    page = report_page(f"{args.out.name}: how it was built", report)
+    page = report_page(f"{args.out.absolute().name}: how it was built", report)
     (args.out / "report.html").write_text(page, encoding="utf-8")
     (args.out / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     emit(args, report, lambda console: _draw(console, report))
     return 0
+
+
+class _Bar:
+    """One bar: bytes read and their rate, documents, tokens, time left."""
+
+    def __init__(self, drawn: RichProgress) -> None:
+        self._drawn = drawn
+        self._task = drawn.add_task("starting", total=None, documents=0, tokens=0)
+
+    def start(self, task: str, *, total: int | None, unit: str = "") -> None:
+        """Begin; `total` is in bytes."""
+        self._drawn.reset(self._task, total=total, description=task)
+
+    def advance(self, amount: int = 1) -> None:
+        """Count bytes that were read."""
+        self._drawn.advance(self._task, amount)
+
+    def watch(self, account: Account) -> None:
+        """Show the counts."""
+        self._drawn.update(
+            self._task, documents=account.documents, tokens=account.tokens_total
+        )
+
+
+@contextmanager
+def _bar(*, quiet: bool) -> Iterator[_Bar]:
+    """Draw on standard error while the block runs, if a person is there to see it."""
+    console = Console(stderr=True)
+    columns = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.TaskProgressColumn(),
+        progress.TransferSpeedColumn(),
+        progress.TextColumn("{task.fields[documents]:,} documents, {task.fields[tokens]:,} tokens"),
+        progress.TimeRemainingColumn(),
+    )
+    hidden = quiet or not console.is_terminal
+    with RichProgress(*columns, console=console, transient=True, disable=hidden) as drawn:
+        yield _Bar(drawn)
 
 
 def _draw(console: Console, report: dict[str, Any]) -> None:
@@ -151,6 +223,9 @@ def _draw(console: Console, report: dict[str, Any]) -> None:
     for reason, counts in report["dropped"].items():
         console.print(f"  left out, {reason}: {counts['documents']:,} documents")
     for reason, count in report["skipped"].items():
-        console.print(f"  skipped, {escape(reason)}: {count:,} records")
+        console.print(f"  skipped, {escape(printable(reason))}: {count:,} records")
+    for place in report["skipped_places"][:SHOWN_PLACES]:
+        where = f"{place.get('file', 'memory')}:{place.get('row', -1) + 1}"
+        console.print(f"    {escape(printable(where))}: {escape(printable(place['reason']))}")
     console.print(f"  tokenizer engine: {', '.join(report['tokenizer_engines'])}")
     console.print(f"  fingerprint {report['fingerprint'][:16]} · report.html in the store")

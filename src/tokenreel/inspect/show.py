@@ -89,18 +89,7 @@ def sample_lengths(split: Split) -> np.ndarray | None:
     total = split.num_documents
     if total is None:
         return None
-    every = max(1, total // SAMPLED_DOCUMENTS)
-    parts = [np.empty(0, np.int64)]
-    continued = False
-    for shard in split.shards:
-        starts, stops = shard.documents.bounds(np.arange(0, shard.num_documents or 0, every))
-        lengths = stops - starts
-        if continued and len(parts[-1]):  # the first entry is the rest of a document counted before
-            parts[-1][-1] += lengths[0]
-            lengths = lengths[1:]
-        parts.append(lengths)
-        continued = shard.continues
-    return np.concatenate(parts)
+    return split.document_lengths(every=max(1, total // SAMPLED_DOCUMENTS))
 
 
 def length_histogram(lengths: np.ndarray) -> tuple[tuple[int, int], ...]:

@@ -86,31 +86,31 @@ def _cut_at_shards(split: Split, starts: np.ndarray, stops: np.ndarray) -> Piece
 
 
 def _cut_at_documents(split: Split, pieces: Pieces) -> Pieces:
-    """Cut pieces where a document ends, and number them."""
+    """Cut pieces where a document ends, and number them; vectorised, shard by shard."""
+    counts = np.zeros(len(pieces.shard), np.int64)
     parts: list[tuple[np.ndarray, ...]] = []
-    counts = np.empty(len(pieces.shard), np.int64)
-    for i, (shard_number, start, length) in enumerate(
-        zip(pieces.shard.tolist(), pieces.start.tolist(), pieces.length.tolist(), strict=True)
-    ):
-        shard = split.shards[shard_number]
-        begins, ends, numbers = shard.documents_between(start, start + length)
-        base = int(split.document_starts[shard_number])
+    for number in np.unique(pieces.shard):
+        mine = np.flatnonzero(pieces.shard == number)
+        begin = pieces.start[mine]
+        shard = split.shards[number]
+        owner, starts, stops, documents = shard.cut_at_documents(begin, begin + pieces.length[mine])
+        heads = np.ones(len(owner), bool)
+        heads[1:] = owner[1:] != owner[:-1]
         # A piece that goes on with the document of the piece before begins no segment.
-        goes_on = not pieces.first[i] and shard_number > 0 and begins[0] == 0
-        goes_on = goes_on and split.shards[shard_number - 1].continues
-        firsts = np.ones(len(begins), bool)
-        firsts[0] = not goes_on
-        parts.append(
-            (np.full(len(begins), shard_number), begins, ends - begins, numbers + base, firsts)
-        )
-        counts[i] = len(begins)
-    totals = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
+        continued = number > 0 and split.shards[number - 1].continues
+        goes_on = heads & ~pieces.first[mine][owner] & (starts == 0) & continued
+        counts[mine] = np.bincount(owner, minlength=len(mine))
+        base = int(split.document_starts[number])
+        shards = np.full(len(owner), number)
+        parts.append((mine[owner], shards, starts, stops - starts, documents + base, ~goes_on))
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    order = np.argsort(columns[0], kind="stable")
+    totals = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
     return Pieces(
         row_offsets=totals[pieces.row_offsets],
-        shard=columns[0],
-        start=columns[1],
-        length=columns[2],
-        document=columns[3],
-        first=columns[4],
+        shard=columns[1][order],
+        start=columns[2][order],
+        length=columns[3][order],
+        document=columns[4][order],
+        first=columns[5][order],
     )

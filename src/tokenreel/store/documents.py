@@ -108,6 +108,9 @@ def find_documents(index: DocumentIndex, positions: np.ndarray) -> np.ndarray:
     >>> find_documents(index, np.array([0, 2, 3, 4])).tolist()
     [0, 0, 2, 2]
     """
+    if isinstance(index, Offsets):  # the common case, an order of magnitude faster
+        found = np.searchsorted(index.offsets, positions.astype(index.offsets.dtype), side="right")
+        return np.where(found <= len(index), found - 1, -1)
     low = np.zeros(len(positions), np.int64)
     high = np.full(len(positions), len(index), np.int64)
     while (high - low > 1).any():

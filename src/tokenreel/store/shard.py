@@ -113,20 +113,31 @@ class Shard:
         turns["start"] -= np.uint64(start)
         return turns
 
-    def documents_between(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return starts, stops and numbers of the parts of documents in tokens start to stop."""
-        first, last = find_documents(self.documents, np.array([start, stop - 1]))
-        if min(first, last) < 0:
+    def cut_at_documents(
+        self, starts: np.ndarray, stops: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Cut token ranges, none empty, where documents end.
+
+        Returns, for each part in order, which range it is of, its start and stop, and the
+        number of its document in the shard; all int64.
+        """
+        first = find_documents(self.documents, starts)
+        last = find_documents(self.documents, stops - 1)
+        if min(first.min(), last.min()) < 0:
             raise StoreError(
                 "some tokens belong to no document, so a window over them has no segments",
                 where=self.token_file.path,
                 remedy="make rows of documents instead: episodes or packed",
             )
-        numbers = np.arange(first, last + 1)
-        starts, stops = self.documents.bounds(numbers)
-        starts, stops = np.maximum(starts, start), np.minimum(stops, stop)
-        filled = stops > starts
-        return starts[filled], stops[filled], numbers[filled]
+        counts = last - first + 1
+        owner = np.repeat(np.arange(len(starts)), counts)
+        ends = np.cumsum(counts)
+        numbers = np.arange(int(ends[-1])) + (first - (ends - counts))[owner]
+        begins, finishes = self.documents.bounds(numbers)
+        begins = np.maximum(begins, starts[owner])
+        finishes = np.minimum(finishes, stops[owner])
+        filled = finishes > begins
+        return owner[filled], begins[filled], finishes[filled], numbers[filled]
 
     def provenance(self, number: int) -> Provenance | None:
         """Return where the number-th document of the shard came from, if that is kept."""

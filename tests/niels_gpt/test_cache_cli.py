@@ -1,0 +1,297 @@
+"""build-all, end to end: a process of its own, the real client, the stand-in of the hub."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from niels_gpt.cache import PretrainTokenStreamDataset, SFTExampleDataset, formats, read_meta
+from niels_gpt.cache.cli import main
+from tokenreel import open_store
+from tokenreel.text.tokenizers import load_tokenizer
+from tokenreel.text.tokenizers.train import train_tokenizer
+
+HUB = Path(__file__).parent.parent / "hub"
+SIZES = ["--max-train-tokens", "20000", "--max-val-tokens", "2000", "--shard-bytes", "16384"]
+REQUIRED = {
+    "dataset_name",
+    "dataset_config",
+    "split_rule",
+    "seed",
+    "token_dtype",
+    "tokenizer_sha256",
+    "vocab_size",
+    "special_token_ids",
+}
+
+Result = subprocess.CompletedProcess[str]
+
+
+def _hub_conftest() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tokenreel_tests_hub_data", HUB / "conftest.py")
+    if spec is None or spec.loader is None:
+        raise ImportError(HUB)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    root = tmp_path_factory.mktemp("hub")
+    module = _hub_conftest()
+    module._fill(root)
+    served = module._load("stand_in").StandIn(root)
+    yield served
+    served.close()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tokenizer and notes, to run in."""
+    folder = tmp_path_factory.mktemp("place")
+    train_tokenizer([argparse.__file__], folder / "t.model", vocab_size=500)
+    notes = folder / "data" / "roam"
+    notes.mkdir(parents=True)
+    for number in range(10):
+        (notes / f"note{number}.md").write_text(f"# Note {number}\n\nwords\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(hub: Any, place: Path) -> Callable[..., Result]:
+    def build_all(*arguments: str) -> Result:
+        environment = {
+            **os.environ,
+            "HF_ENDPOINT": hub.url,
+            "HF_HOME": str(place / "client"),
+            "HF_HUB_DISABLE_XET": "1",
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+            "USE_TORCH": "0",
+            "USE_TF": "0",
+            "USE_JAX": "0",
+        }
+        return subprocess.run(
+            [sys.executable, "-m", "niels_gpt.cache.cli", "build-all", *SIZES, *arguments],
+            env=environment,
+            cwd=place,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return build_all
+
+
+def sums(folder: Path) -> dict[str, str]:
+    # Stores opened by an end token keep what they found in hidden folders.
+    paths = [path for path in sorted(folder.rglob("*")) if path.parent.name != ".tokenreel"]
+    files = [path for path in paths if path.is_file()]
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
+
+
+@pytest.fixture(scope="module")
+def built(run: Callable[..., Result], place: Path) -> Result:
+    return run("--cache-dir", "cache", "--seed", "42", "--tokenizer", "t.model", "--json")
+
+
+def test_all_sources_are_built_in_the_layout_of_the_contract(built: Result, place: Path) -> None:
+    assert built.returncode == 0, built.stderr
+    report = json.loads(built.stdout)
+    assert {cache["cache"]: cache["state"] for cache in report["caches"]} == {
+        "pretrain/fineweb_edu": "built",
+        "pretrain/roam": "built",
+        "pretrain/wikitext": "built",
+        "pretrain/gutenberg": "not built",
+        "sft/dolly15k": "built",
+        "sft/oasst1": "built",
+    }
+    assert "pretrain/fineweb_edu: built" in built.stderr
+    sft = [f"{split}_{what}" for split in ("train", "val") for what in ("idx.npy", "tokens.bin")]
+    shards = ["train/shard_00000.bin", "val/shard_00000.bin"]
+    wanted = {
+        "tokenizer": ["meta.json", "spm.model"],
+        "pretrain/fineweb_edu": [
+            "meta.json",
+            *(f"train/shard_0000{number}.bin" for number in range(3)),
+            "val/shard_00000.bin",
+        ],
+        "pretrain/roam": ["meta.json", *shards],
+        "pretrain/wikitext": ["meta.json", *shards],
+        "pretrain/gutenberg": ["meta.json"],
+        "sft/dolly15k": ["meta.json", *sft],
+        "sft/oasst1": ["meta.json", *sft],
+    }
+    names = sorted(f"{folder}/{name}" for folder, files in wanted.items() for name in files)
+    assert sorted(sums(place / "cache")) == names
+    hidden = [path.name for path in (place / "cache").rglob(".*")]
+    assert not hidden
+    assert (place / "cache/pretrain/gutenberg/train").is_dir()
+
+
+def test_every_meta_says_what_the_contract_lists(built: Result, place: Path) -> None:
+    cache = place / "cache"
+    model_sha256 = hashlib.sha256((place / "t.model").read_bytes()).hexdigest()
+    metas = {path.parent.name: read_meta(str(path)) for path in cache.rglob("meta.json")}
+    assert len(metas) == 7
+    for meta in metas.values():
+        assert meta.keys() >= REQUIRED
+        assert (meta["seed"], meta["token_dtype"], meta["vocab_size"]) == (42, "uint16-le", 504)
+        assert meta["tokenizer_sha256"] == model_sha256
+        assert meta["special_token_ids"] == {"sys": 1, "usr": 2, "asst": 3, "eot": 4}
+    fineweb = metas["fineweb_edu"]
+    assert fineweb["streaming"] is True and metas["wikitext"]["streaming"] is False
+    assert (fineweb["dataset_name"], fineweb["dataset_config"]) == (
+        "HuggingFaceFW/fineweb-edu",
+        "CC-MAIN-2024-10",
+    )
+    assert (fineweb["train_tokens"], fineweb["val_tokens"]) == (20_000, 2_000)
+    assert fineweb["shard_bytes"] == 16_384
+    assert len(fineweb["sources"]["all"]["revision"]) == 40
+    assert metas["gutenberg"]["not_built"] is True
+    assert (metas["dolly15k"]["train_examples"], metas["dolly15k"]["val_examples"]) == (11, 1)
+    assert (metas["oasst1"]["train_examples"], metas["oasst1"]["val_examples"]) == (4, 1)
+
+
+def test_the_caches_hold_what_the_hub_serves(built: Result, place: Path) -> None:
+    cache, tokenizer = place / "cache", load_tokenizer(place / "t.model")
+    assert (cache / "tokenizer/spm.model").read_bytes() == (place / "t.model").read_bytes()
+    wiki = open_store(cache / "pretrain/wikitext", eos_id=4)
+    texts = [tokenizer.decode(d.tokens[:-1]) for d in wiki["val"].documents()]
+    assert texts == [" = Title = \nvalidation", " Some text . \nvalidation"]
+    roam = open_store(cache / "pretrain/roam", eos_id=4)
+    notes = {
+        tokenizer.decode(document.tokens[:-1])
+        for split in ("train", "val")
+        for document in roam[split].documents()
+    }
+    assert notes == {f"# Note {number}\n\nwords\n" for number in range(10)}
+    assert (roam["train"].num_documents, roam["val"].num_documents) == (9, 1)
+    oasst = open_store(cache / "sft/oasst1")
+    assert sorted(
+        tokenizer.decode(d.tokens[d.tokens.tolist().index(3) + 1 : -1])
+        for split in ("train", "val")
+        for d in oasst[split].documents()
+    ) == [f"T{n}-c" for n in range(5)]
+    pages = open_store(cache / "pretrain/fineweb_edu", eos_id=4)
+    numbers = [
+        int(tokenizer.decode(document.tokens).split()[1].rstrip("."))
+        for split in ("val", "train")
+        for document in pages[split].documents()
+    ]
+    assert len(set(numbers)) == len(numbers) and numbers != sorted(numbers)
+
+
+def test_the_datasets_sample_what_was_built(built: Result, place: Path) -> None:
+    cache, generator = place / "cache", torch.Generator().manual_seed(1)
+    pages = PretrainTokenStreamDataset(
+        str(cache / "pretrain/fineweb_edu/train"), T=128, device="cpu"
+    )
+    x, y = pages.get_batch(B=8, generator=generator)
+    assert torch.equal(y[:, :-1], x[:, 1:]) and int(x.max()) < 504
+    folder = cache / "sft/dolly15k"
+    chats = SFTExampleDataset(
+        str(folder / "train_tokens.bin"),
+        str(folder / "train_idx.npy"),
+        T=64,
+        device="cpu",
+        eot_id=4,
+    )
+    _, _, masked = chats.get_batch(B=3, generator=generator)
+    decode = load_tokenizer(place / "t.model").decode
+    for row in masked:
+        assert decode(row[row != -100][:-1].tolist()).startswith("Say ")
+
+
+def test_run_again_all_is_kept(built: Result, run: Callable[..., Result], place: Path) -> None:
+    before = sums(place / "cache")
+    again = run("--cache-dir", "cache", "--json")  # the tokenizer is there by now
+    states = [cache["state"] for cache in json.loads(again.stdout)["caches"]]
+    assert again.returncode == 0
+    assert states == ["kept", "kept", "kept", "not built", "kept", "kept"]
+    assert sums(place / "cache") == before
+
+
+def test_another_seed_is_refused_source_by_source_and_nothing_is_overwritten(
+    built: Result, run: Callable[..., Result], place: Path
+) -> None:
+    shutil.copytree(place / "cache", place / "copied")
+    other = run("--cache-dir", "copied", "--seed", "43")
+    assert other.returncode == 1
+    assert other.stdout.count("differing: seed (expected 43, got 42); remove it to build") == 5
+    before, after = sums(place / "cache"), sums(place / "copied")
+    assert {name for name in before if before[name] != after[name]} == {
+        "pretrain/gutenberg/meta.json"  # a stub holds nothing to lose
+    }
+
+
+def test_a_failed_source_is_reported_the_others_are_built_and_the_next_run_ends_the_same(
+    built: Result, run: Callable[..., Result], place: Path
+) -> None:
+    arguments = ["--cache-dir", "partly", "--tokenizer", "t.model", "--max-retries", "0"]
+    arguments += ["--dolly-id", "nobody/nothing", "--roam-dir", "no/notes"]
+    failed = run(*arguments, "--json")
+    report = json.loads(failed.stdout)
+    assert failed.returncode == 1 and report["failed"] == 2
+    states = {cache["cache"]: cache for cache in report["caches"]}
+    assert states["sft/oasst1"]["state"] == states["pretrain/wikitext"]["state"] == "built"
+    assert states["sft/dolly15k"]["error"].startswith(
+        "nobody/nothing: the dataset cannot be opened"
+    )
+    assert "no/notes: the folder of 'roam' is not there" in states["pretrain/roam"]["error"]
+    assert "sft/dolly15k: failed: nobody/nothing" in failed.stderr
+    assert not (place / "partly/sft/dolly15k").exists()
+    assert not (place / "partly/pretrain/roam").exists()
+    mended = run("--cache-dir", "partly", "--json")
+    states = {cache["cache"]: cache["state"] for cache in json.loads(mended.stdout)["caches"]}
+    assert mended.returncode == 0
+    assert states["sft/oasst1"] == "kept" and states["sft/dolly15k"] == "built"
+    assert sums(place / "partly") == sums(place / "cache")
+
+
+def test_without_a_tokenizer_it_says_how_to_train_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["build-all", "--cache-dir", str(tmp_path / "cache")]) == 2
+    said = capsys.readouterr().err
+    assert "tokenizer/spm.model: there is no tokenizer" in said
+    assert 'train one with "tokenreel train-tokenizer FILE… --out spm.model"' in said
+    assert not (tmp_path / "cache").exists()
+
+
+def test_another_tokenizer_than_that_of_the_cache_is_refused(
+    built: Result, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train_tokenizer([argparse.__file__], tmp_path / "u.model", vocab_size=400)
+    cache = str(place / "cache")
+    assert main(["build-all", "--cache-dir", cache, "--tokenizer", str(tmp_path / "u.model")]) == 1
+    assert "another tokenizer; differing: tokenizer_sha256" in capsys.readouterr().err
+
+
+def test_the_constants_are_those_of_the_contract() -> None:
+    assert (formats.TRAIN_TOKENS, formats.VAL_TOKENS) == (200_000_000, 5_000_000)
+    assert (formats.SHARD_BYTES, formats.SHUFFLE_BUFFER) == (128 * 2**20, 10_000)
+    assert (formats.VAL_FRAC, formats.SEED, formats.TOKEN_DTYPE) == (0.10, 42, "uint16-le")
+    assert (formats.FINEWEB_ID, formats.FINEWEB_CONFIG) == (
+        "HuggingFaceFW/fineweb-edu",
+        "CC-MAIN-2024-10",
+    )
