@@ -17,7 +17,7 @@ native = Extension(
     sources=SOURCES,
     depends=["src/tokenreel/native/native.h"],
     define_macros=[("Py_LIMITED_API", "0x030B0000")],
-    extra_compile_args=["-O3", "-std=c11", "-Wall", "-Wextra"],
+    extra_compile_args=["-O3", "-std=c11", "-ffp-contract=off", "-Wall", "-Wextra"],
     py_limited_api=True,
     optional=WANTED != "require",
 )

@@ -17,6 +17,7 @@ import numpy as np
 from tokenreel.errors import ConfigError, MismatchError, differing_fields
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.gather import Gathered, empty_rows, gather
+from tokenreel.feed.plain import CommonFields, plain_windows
 from tokenreel.feed.prefetch import ahead
 from tokenreel.feed.recipe import Recipe, Source
 from tokenreel.feed.trace import Explained, Hit, explain, where
@@ -59,6 +60,8 @@ class Feed:
         self.order = _order(self.recipe, self.plans)
         self.step = 0
         self._changes: list[dict[str, Any]] = []
+        self._plain = plain_windows(self.plans, self.order)
+        self._common = CommonFields(self.recipe.seq_len)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -78,16 +81,33 @@ class Feed:
         """SHA-256 over `identity`."""
         return digest(self.identity)
 
-    def batch(self, step: int, *, rank: int = 0, world: int = 1) -> Batch:
-        """Return a rank's rows of a step."""
+    def batch(self, step: int, *, rank: int = 0, world: int = 1, out: Batch | None = None) -> Batch:
+        """Return a rank's rows of a step.
+
+        `out`, an earlier batch of the same shape that is no longer needed, lends its memory:
+        fresh memory costs more than what is put into it.
+        """
         size = self._rank_rows(rank, world)
         if step < 0:
             raise ConfigError("bad step", expected=">= 0", actual=step)
-        located = self.order.locate(step * self.recipe.batch_size + rank * size, size)
+        start = step * self.recipe.batch_size + rank * size
+        if self._plain is not None:
+            shape = self._shape(size)
+            inputs = np.empty(shape, np.int64) if out is None else out.input_ids
+            labels = np.empty(shape, np.int64) if out is None else out.labels
+            if self._plain.fill(start, size, inputs, labels):
+                common = self._common.of_shape(shape)
+                return Batch(step=step, input_ids=inputs, labels=labels, **common)
+        located = self.order.locate(start, size)
         rows = empty_rows(size, self.recipe.seq_len)
         for source in np.unique(located.source):
             self._fill(rows, located, int(source))
         return self._shaped(step, rows)
+
+    def _shape(self, num_rows: int) -> tuple[int, ...]:
+        micro = self.recipe.accumulate
+        lead = (micro, num_rows // micro) if micro > 1 else (num_rows,)
+        return (*lead, self.recipe.seq_len)
 
     def _rank_rows(self, rank: int, world: int) -> int:
         parts = world * self.recipe.accumulate
@@ -117,9 +137,9 @@ class Feed:
         )
 
     def _shaped(self, step: int, rows: Gathered) -> Batch:
-        lead = (self.recipe.accumulate, -1) if self.recipe.accumulate > 1 else (-1,)
+        shape = self._shape(len(rows.input_ids))
         arrays = {
-            name: getattr(rows, name).reshape(*lead, self.recipe.seq_len)
+            name: getattr(rows, name).reshape(shape)
             for name in ("input_ids", "labels", "loss_weights", "segment_ids", "position_ids")
         }
         return Batch(step=step, **arrays)
@@ -167,11 +187,15 @@ class Feed:
         """Say which steps show a document of a source."""
         return where(self, source, document, start_step=start_step, stop_step=stop_step)
 
+    def _set_order(self, order: Order) -> None:
+        self.order = order
+        self._plain = plain_windows(self.plans, order)
+
     def change_weights(self, weights: Mapping[str, float]) -> None:
         """Go on with other weights from the current step on; no row is repeated or lost."""
         names = [source.name for source in self.recipe.sources]
         shares = normalised(weights, names, temperature=self.recipe.temperature)
-        self.order = self.order.change(self.step * self.recipe.batch_size, shares)
+        self._set_order(self.order.change(self.step * self.recipe.batch_size, shares))
         self._changes.append({"step": self.step, "weights": dict(weights)})
 
     def state_dict(self) -> dict[str, Any]:
@@ -195,7 +219,7 @@ class Feed:
         if state["fingerprint"] != self.fingerprint:
             differing = differing_fields(_flat(state["identity"]), _flat(self.identity))
             raise MismatchError("the state belongs to another run", differing=differing)
-        self.order = _order(self.recipe, self.plans)
+        self._set_order(_order(self.recipe, self.plans))
         self._changes = []
         for change in state["changes"]:
             self.step = int(change["step"])

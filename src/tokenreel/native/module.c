@@ -7,6 +7,11 @@ static PyMethodDef methods[] = {
      "[0, limit), or -1"},
     {"permute", tokenreel_permute, METH_VARARGS,
      "permute(source, target, length, a, b, keys, backward): int64 positions to rows or back"},
+    {"mix", tokenreel_mix, METH_VARARGS,
+     "mix(start, starts, shares, slopes, totals, keys, source, number): rows of positions"},
+    {"windows", tokenreel_windows, METH_VARARGS,
+     "windows(shards, bounds, table, permutations, source, number, seq_len, inputs, labels) -> 0, "
+     "or what is missing; see native/windows.c"},
     {"gather", tokenreel_gather, METH_VARARGS, "gather(shards, kind, seq_len, pad, ...): rows of tokens"},
     {"pack", tokenreel_pack, METH_VARARGS,
      "pack(lengths, capacity, method, row_offsets, order) -> number of rows"},

@@ -21,9 +21,20 @@ typedef struct {
 
 uint64_t tokenreel_permute_one(uint64_t value, const tokenreel_permutation *p, int backward);
 PyObject *tokenreel_permute(PyObject *self, PyObject *args);
+PyObject *tokenreel_mix(PyObject *self, PyObject *args);
 
 /* feed.c */
 PyObject *tokenreel_gather(PyObject *self, PyObject *args);
+
+/* windows.c */
+PyObject *tokenreel_windows(PyObject *self, PyObject *args);
+
+/* Loops that profit from wider vectors get a second version, chosen when the module is loaded. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__linux__)
+#define VECTORISED __attribute__((target_clones("avx2", "default")))
+#else
+#define VECTORISED
+#endif
 
 /* rows.c */
 PyObject *tokenreel_pack(PyObject *self, PyObject *args);

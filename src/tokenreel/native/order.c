@@ -2,8 +2,12 @@
  *
  * permute: a keyed permutation of [0, length) by a Feistel network with cycle-walking.
  * The reference, and the explanation, is order/permutation.py.
+ * mix: the sources and rows of consecutive positions; see order/mixture.py. Compiled without
+ * contraction of floating-point operations, so that it gives the very numbers numpy gives.
  */
 #include "native.h"
+
+#include <math.h>
 
 #define ROUNDS 8
 
@@ -67,5 +71,93 @@ done:
     PyBuffer_Release(&source);
     PyBuffer_Release(&target);
     PyBuffer_Release(&keys);
+    return result;
+}
+
+typedef struct {
+    Py_ssize_t num_segments, num_sources;
+    const double *starts, *shares, *slopes, *totals; /* [segments], the others [segments][sources] */
+    const uint64_t *keys;
+} mixture;
+
+/* When a row of a source falls due. */
+static double due(const mixture *m, Py_ssize_t s, int64_t row) {
+    uint64_t mixed = ((uint64_t)row + m->keys[s]) * UINT64_C(0x9E3779B97F4A7C15);
+    mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94D049BB133111EB);
+    mixed ^= mixed >> 31;
+    double target = (double)row + (0.25 + (double)(mixed >> 11) * 0x1p-54);
+    Py_ssize_t k = m->num_segments - 1;
+    while (k > 0 && m->totals[k * m->num_sources + s] > target) k--;
+    double share = m->shares[k * m->num_sources + s], slope = m->slopes[k * m->num_sources + s];
+    if (share == 0 && slope == 0) return INFINITY;
+    double rest = target - m->totals[k * m->num_sources + s];
+    double square = share * share + 2.0 * slope * rest;
+    double root = sqrt(square > 0 ? square : 0.0);
+    return m->starts[k] + (2.0 * rest) / (share + root);
+}
+
+/* How many rows of a source fall due before a time. */
+static int64_t count_before(const mixture *m, Py_ssize_t s, double time) {
+    Py_ssize_t k = m->num_segments - 1;
+    while (k > 0 && m->starts[k] > time) k--;
+    double elapsed = time - m->starts[k];
+    double share = m->shares[k * m->num_sources + s], slope = m->slopes[k * m->num_sources + s];
+    double total = m->totals[k * m->num_sources + s];
+    int64_t row = (int64_t)floor(total + elapsed * (share + 0.5 * slope * elapsed));
+    if (row < 0) row = 0;
+    return row + (due(m, s, row) < time);
+}
+
+static void mix(const mixture *m, int64_t start, Py_ssize_t count, int64_t *row, double *next,
+                int32_t *source, int64_t *number) {
+    double time = start > m->num_sources ? (double)(start - m->num_sources) : 0.0;
+    int64_t position = 0;
+    for (Py_ssize_t s = 0; s < m->num_sources; s++) {
+        row[s] = count_before(m, s, time);
+        next[s] = due(m, s, row[s]);
+        position += row[s];
+    }
+    for (; position < start + count; position++) {
+        Py_ssize_t first = 0;
+        for (Py_ssize_t s = 1; s < m->num_sources; s++)
+            if (next[s] < next[first]) first = s;
+        if (position >= start) {
+            source[position - start] = (int32_t)first;
+            number[position - start] = row[first];
+        }
+        row[first]++;
+        next[first] = due(m, first, row[first]);
+    }
+}
+
+PyObject *tokenreel_mix(PyObject *self, PyObject *args) {
+    (void)self;
+    Py_buffer b[7]; /* starts, shares, slopes, totals, keys, source, number */
+    long long start;
+    if (!PyArg_ParseTuple(args, "Ly*y*y*y*y*w*w*", &start, &b[0], &b[1], &b[2], &b[3], &b[4], &b[5],
+                          &b[6]))
+        return NULL;
+    PyObject *result = NULL;
+    mixture m = {.num_segments = b[0].len / 8, .num_sources = b[4].len / 8, .starts = b[0].buf,
+                 .shares = b[1].buf, .slopes = b[2].buf, .totals = b[3].buf, .keys = b[4].buf};
+    Py_ssize_t cells = m.num_segments * m.num_sources * 8, count = b[6].len / 8;
+    char *scratch = PyMem_Malloc(m.num_sources * 16 + 1);
+    if (!scratch) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    if (start < 0 || m.num_segments < 1 || m.num_sources < 1 || b[1].len != cells ||
+        b[2].len != cells || b[3].len != cells || b[5].len != count * 4) {
+        PyErr_SetString(PyExc_ValueError, "mix: buffer sizes do not fit");
+        goto done;
+    }
+    Py_BEGIN_ALLOW_THREADS;
+    mix(&m, start, count, (int64_t *)scratch, (double *)scratch + m.num_sources, b[5].buf, b[6].buf);
+    Py_END_ALLOW_THREADS;
+    result = Py_NewRef(Py_None);
+done:
+    PyMem_Free(scratch);
+    for (int i = 0; i < 7; i++) PyBuffer_Release(&b[i]);
     return result;
 }

@@ -10,12 +10,6 @@
  * id, and only a run that fails is searched for its first culprit. Both loops vectorise. */
 #define RUN 4096
 
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__linux__)
-#define VECTORISED __attribute__((target_clones("avx2", "default")))
-#else
-#define VECTORISED
-#endif
-
 /* UNSIGNED: the source's width, unsigned. LARGEST: the largest id the source type can say. */
 #define NARROW(NAME, UNSIGNED, LARGEST, TARGET)                                            \
     VECTORISED static Py_ssize_t NAME(const void *from, void *to, Py_ssize_t count,        \

@@ -18,9 +18,11 @@ row apart, far more than rounding can move them (up to 2⁴⁴ positions).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from tokenreel import native
 from tokenreel.errors import ConfigError
 from tokenreel.order.schedule import MAX_TIME, Schedule
 from tokenreel.seeds import scramble
@@ -28,12 +30,16 @@ from tokenreel.seeds import scramble
 VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Mixture:
     """A schedule and one jitter key per source."""
 
     schedule: Schedule
     keys: tuple[int, ...]
+
+    @cached_property
+    def _keys(self) -> np.ndarray:
+        return np.array(self.keys, np.uint64)
 
     def times(self, source: int, rows: np.ndarray) -> np.ndarray:
         """Return when each row of a source falls due, float64."""
@@ -52,30 +58,60 @@ class Mixture:
 
     def locate(self, start: int, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Return source (int32) and row number (int64) of `count` positions from `start` on."""
-        num_sources = self.schedule.num_sources
         if start < 0 or start + count > MAX_TIME:
             raise ConfigError("position out of range", expected="0 to 2**44", actual=start + count)
-        if num_sources == 1:
+        if self.schedule.num_sources == 1:
             return np.zeros(count, np.int32), np.arange(start, start + count)
-        edges = np.array([max(start - num_sources, 0), start + count + num_sources], np.float64)
-        never = np.zeros(2, bool)
-        limits = [self.count_before(s, edges, tied=never) for s in range(num_sources)]
+        extension = native.extension()
+        if extension is None:
+            return self.locate_reference(start, count)
+        source, number = np.empty(count, np.int32), np.empty(count, np.int64)
+        plan = self.schedule
+        extension.mix(
+            start, plan.starts, plan.shares, plan.slopes, plan.totals, self._keys, source, number
+        )
+        return source, number
+
+    def locate_reference(self, start: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Do the same in numpy: sort all rows that are due around these positions."""
+        lows, sources, numbers = self._merge(start, start + count)
+        first = start - int(lows.sum())
+        return sources[first : first + count], numbers[first : first + count]
+
+    def counts(self, position: int) -> np.ndarray:
+        """Return how many rows of each source come before a position, int64 [S]."""
+        lows, sources, _ = self._merge(position, position)
+        before = sources[: position - int(lows.sum())]
+        return lows + np.bincount(before, minlength=len(lows))
+
+    def _merge(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return rows in their order, a few before position `start` to a few behind `stop`.
+
+        First how many rows of each source come before all of these.
+        """
+        num_sources = self.schedule.num_sources
+        limits = [self._limits(s, start, stop) for s in range(num_sources)]
         rows = [np.arange(low, high) for low, high in limits]
         sources = np.repeat(np.arange(num_sources, dtype=np.int32), [len(r) for r in rows])
         numbers = np.concatenate(rows)
         due = np.concatenate([self.times(s, r) for s, r in enumerate(rows)])
         # Stable, and sources stand in order, so ties go to the source that comes first.
         order = np.argsort(due, kind="stable")
-        first = start - int(sum(low for low, _ in limits))
-        chosen = order[first : first + count]
-        return sources[chosen], numbers[chosen]
+        return np.array([low for low, _ in limits]), sources[order], numbers[order]
+
+    def _limits(self, source: int, start: int, stop: int) -> tuple[int, int]:
+        """Return bounds of the rows of a source that can be at positions start to stop."""
+        margin = self.schedule.num_sources
+        edges = np.array([max(start - margin, 0), stop + margin], np.float64)
+        low, high = self.count_before(source, edges, tied=np.zeros(2, bool)).tolist()
+        return low, high
 
     def positions(self, source: int, rows: np.ndarray) -> np.ndarray:
-        """Return the position of each row of a source, int64; -1 for one that never comes."""
+        """Return the position of each row of a source, int64; -1 where it is beyond 2**44."""
         if self.schedule.num_sources == 1:
             return rows.astype(np.int64)
         due = self.times(source, rows)
-        comes = np.isfinite(due)
+        comes = due < MAX_TIME
         positions = np.full(len(rows), -1, np.int64)
         before = rows[comes].astype(np.int64)
         for other in range(self.schedule.num_sources):
@@ -84,23 +120,3 @@ class Mixture:
                 before = before + self.count_before(other, due[comes], tied=tied)
         positions[comes] = before
         return positions
-
-    def counts(self, position: int) -> np.ndarray:
-        """Return how many rows of each source come before a position, int64 [S]."""
-        sources, numbers = self.locate(position, 64 * self.schedule.num_sources)
-        counts = np.empty(self.schedule.num_sources, np.int64)
-        for source in range(self.schedule.num_sources):
-            mine = np.flatnonzero(sources == source)
-            counts[source] = numbers[mine[0]] if len(mine) else self._count_rare(source, position)
-        return counts
-
-    def _count_rare(self, source: int, position: int) -> int:
-        """Count the rows of a source whose next one is far away: bisect over its rows."""
-        low, high = 0, int(position) + 1
-        while low < high:
-            middle = (low + high) // 2
-            if 0 <= int(self.positions(source, np.array([middle]))[0]) < position:
-                low = middle + 1
-            else:
-                high = middle
-        return low

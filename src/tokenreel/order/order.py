@@ -104,6 +104,12 @@ class Order:
 
     def locate(self, start: int, count: int) -> Located:
         """Return source, epoch and row of `count` positions from `start` on."""
+        return self._rows(*self.numbers(start, count))
+
+    def numbers(self, start: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return source (int32) and number of the row within it (int64), through all epochs."""
+        if len(self.eras) == 1:
+            return self.eras[0].mixture.locate(start, count)
         parts = []
         position, stop = start, start + count
         while position < stop:
@@ -113,9 +119,8 @@ class Order:
             source, number = era.mixture.locate(position - era.start, until - position)
             parts.append((source, number + np.array(era.counts)[source]))
             position = until
-        if len(parts) == 1:
-            return self._rows(*parts[0])
-        return self._rows(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        sources, numbers = zip(*parts, strict=True)
+        return np.concatenate(sources), np.concatenate(numbers)
 
     def _rows(self, source: np.ndarray, number: np.ndarray) -> Located:
         epoch, row = np.empty_like(number), np.empty_like(number)
@@ -138,18 +143,24 @@ class Order:
                 remedy="end the run earlier, give it less weight, or allow more epochs",
             )
 
+    def permutation(self, source: int, epoch: int) -> Permutation:
+        """Return the order of a source's rows in an epoch."""
+        return _permutation(self.seed, self.sources[source], epoch)
+
     def _permute(self, source: int, epoch: int, numbers: np.ndarray) -> np.ndarray:
-        item = self.sources[source]
-        return _permutation(self.seed, item, epoch).forward(numbers) if item.shuffle else numbers
+        if not self.sources[source].shuffle:
+            return numbers
+        return self.permutation(source, epoch).forward(numbers)
 
     def positions(self, source: int, row: int, *, epochs: range) -> list[tuple[int, int]]:
         """Return (epoch, position) of a row of a source in these epochs; O(epochs)."""
         item = self.sources[source]
         found = []
-        for epoch in epochs:
+        last = epochs.stop if item.max_epochs is None else min(epochs.stop, item.max_epochs)
+        for epoch in range(epochs.start, last):
             place = row
             if item.shuffle:
-                place = int(_permutation(self.seed, item, epoch).inverse(np.array([row]))[0])
+                place = int(self.permutation(source, epoch).inverse(np.array([row]))[0])
             position = self._position(source, epoch * item.num_rows + place)
             if position >= 0:
                 found.append((epoch, position))

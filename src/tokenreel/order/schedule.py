@@ -58,7 +58,7 @@ class Schedule:
         rest = due - self.totals[segment, source]
         with np.errstate(divide="ignore", invalid="ignore"):
             root = np.sqrt(np.maximum(share * share + 2.0 * slope * rest, 0.0))
-            elapsed = (2.0 * rest) / (share + root)
+            elapsed = np.where(rest > 0.0, (2.0 * rest) / (share + root), 0.0)
         never = (share == 0.0) & (slope == 0.0)
         return np.where(never, np.inf, self.starts[segment] + elapsed)
 
@@ -124,5 +124,6 @@ def normalised(
         raise ConfigError(
             "weights must be finite, not negative, and not all 0", actual=dict(weights)
         )
-    powers = [value ** (1.0 / temperature) if value else 0.0 for value in values]
+    most = max(values)  # relative to it no power can overflow, nor all of them vanish
+    powers = [(value / most) ** (1.0 / temperature) if value else 0.0 for value in values]
     return tuple(power / sum(powers) for power in powers)

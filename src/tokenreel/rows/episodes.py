@@ -1,54 +1,123 @@
 """One document or chat per row, padded; what is too long is cut.
 
-keep_first keeps the first T + 1 tokens, keep_last the last. Documents of fewer than
-`min_tokens` tokens are left out when the rows are planned: 8 bytes of memory for
-each document that is kept, none at all where every document is.
+keep_first keeps the first T + 1 tokens, keep_last the last, whole_turns the system turn
+and the last whole turns of a chat, split makes several rows (segments.py). Documents of
+fewer than `min_tokens` tokens, and what has no trained target after the cut, are left
+out when the rows are planned. That reads the document index and, where there are some,
+turns or stored weights; no token. It takes 16 bytes of memory for each row, 24 where
+whole_turns cuts. The ledger holds to
+
+    placed + truncated + dropped  =  tokens of the split
+    placed + overlap + padding    =  slots  =  rows · (T + 1)
+    trained + masked              =  placed + overlap
+
+where `overlap` are the tokens that `split` shows twice.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
 from tokenreel.errors import ConfigError
 from tokenreel.rows.pieces import Pieces
+from tokenreel.rows.segments import (
+    Segments,
+    choose_truncation,
+    count_targets,
+    cut,
+    document_bounds,
+)
 from tokenreel.rows.whole import document_pieces
 from tokenreel.store.split import Split
 
 VERSION = 1
-TRUNCATIONS = ("keep_first", "keep_last")
+DOCUMENTS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Episodes:
-    """The documents of a split, one a row."""
+    """The documents of a split, one a row.
+
+    `truncation` None is whole_turns for a split with turns and keep_first for others.
+    """
 
     split: Split
     seq_len: int
-    truncation: str = "keep_first"
+    truncation: str | None = None
     min_tokens: int = 2
-    kept: np.ndarray = field(init=False)
+    segments: Segments = field(init=False)
+    ledger: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.truncation not in TRUNCATIONS:
+        truncation = self.truncation
+        if truncation is None and not self.split.has_turns:
+            truncation = "keep_first"
+        object.__setattr__(self, "truncation", choose_truncation(self.split, truncation))
+        segments, ledger = self._plan()
+        object.__setattr__(self, "segments", segments)
+        object.__setattr__(self, "ledger", ledger)
+
+    def _plan(self) -> tuple[Segments, dict[str, int]]:
+        num_documents = int(self.split.document_starts[-1])
+        blocks, totals = [], np.zeros(5, np.int64)
+        for first in range(0, num_documents, DOCUMENTS_AT_ONCE):
+            stop = min(first + DOCUMENTS_AT_ONCE, num_documents)
+            segments, counts = self._plan_block(first, stop)
+            blocks.append(segments)
+            totals += counts
+        if not any(len(block.document) for block in blocks):
             raise ConfigError(
-                "unknown truncation", expected=" or ".join(TRUNCATIONS), actual=self.truncation
-            )
-        lengths = document_lengths(self.split)
-        kept = np.flatnonzero(lengths >= self.min_tokens)
-        if not len(kept):
-            raise ConfigError(
-                "no document is long enough to be a row",
+                "no document can be trained on, so there are no rows",
                 where=self.split.name,
-                expected=f">= {self.min_tokens} tokens",
+                expected=f"one of >= {max(self.min_tokens, 2)} tokens with a trained target",
+                actual=f"{num_documents:,} documents without",
             )
-        object.__setattr__(self, "kept", kept)
+        return _joined(blocks), self._account(*totals.tolist())
+
+    def _plan_block(self, first: int, stop: int) -> tuple[Segments, np.ndarray]:
+        """Return the rows of documents first to stop, and what `_account` is to add up."""
+        bounds, _ = document_bounds(self.split, first, stop)
+        cuts = cut(
+            self.split, bounds, capacity=self.seq_len + 1, truncation=str(self.truncation)
+        )
+        owner = np.searchsorted(bounds.document, cuts.document)
+        targets = count_targets(self.split, cuts, bounds)
+        kept = (targets > 0) & (bounds.length[owner] >= self.min_tokens)
+        rows, owner = cuts.take(kept), owner[kept]
+        follows = rows.document[1:] == rows.document[:-1]
+        touches = rows.start[1:] < rows.start[:-1] + rows.length[:-1]
+        overlap = np.count_nonzero(follows & touches)
+        truncated = 0
+        if self.truncation != "split":
+            truncated = (bounds.length[owner] - rows.num_tokens).sum()
+        shown, trained = rows.num_tokens.sum(), targets[kept].sum()
+        return rows, np.array([len(owner), shown, overlap, truncated, trained], np.int64)
+
+    def _account(
+        self, rows: int, shown: int, overlap: int, truncated: int, trained: int
+    ) -> dict[str, int]:
+        """Return the ledger of an epoch."""
+        tokens, slots = self.split.num_tokens, rows * (self.seq_len + 1)
+        return {
+            "tokens": tokens,
+            "rows": rows,
+            "placed": shown - overlap,
+            "overlap": overlap,
+            "truncated": truncated,
+            # Tokens that belong to no document are never shown either.
+            "dropped": tokens - (shown - overlap) - truncated,
+            "trained": trained,
+            "masked": shown - trained,
+            "slots": slots,
+            "padding": slots - shown,
+        }
 
     @property
     def num_rows(self) -> int:
-        """How many documents are rows."""
-        return len(self.kept)
+        """How many rows there are."""
+        return len(self.segments.document)
 
     @property
     def settings(self) -> dict[str, object]:
@@ -62,47 +131,54 @@ class Episodes:
         }
 
     def pieces(self, rows: np.ndarray) -> Pieces:
-        """Return one document per row."""
-        documents = self.kept[rows]
-        lengths = self._lengths(documents)
-        shown = np.minimum(lengths, self.seq_len + 1)
-        starts = lengths - shown if self.truncation == "keep_last" else np.zeros_like(shown)
-        offsets = np.arange(len(rows) + 1)
-        return document_pieces(self.split, offsets, documents, starts, shown)
-
-    def _lengths(self, documents: np.ndarray) -> np.ndarray:
-        _, starts, stops = self.split.locate(documents)
-        lengths = stops - starts
-        if any(shard.continues for shard in self.split.shards):
-            spans = (self.split.document_span(number) for number in documents.tolist())
-            lengths = np.array([stop - start for start, stop in spans])
-        return lengths
+        """Return the pieces of the rows with these numbers."""
+        chosen = self.segments.take(rows)
+        documents = chosen.document.astype(np.int64)
+        starts, lengths = chosen.start.astype(np.int64), chosen.length.astype(np.int64)
+        prefixes = chosen.prefix_length.astype(np.int64)
+        if not prefixes.any():
+            offsets = np.arange(len(rows) + 1)
+            return document_pieces(self.split, offsets, documents, starts, lengths)
+        counts = 1 + (prefixes > 0)
+        offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
+        last = offsets[1:] - 1
+        both = np.repeat(np.stack((chosen.prefix_start, prefixes), axis=1), counts, axis=0)
+        both[last, 0], both[last, 1] = starts, lengths
+        pieces = document_pieces(
+            self.split, offsets, np.repeat(documents, counts), both[:, 0], both[:, 1]
+        )
+        # What follows a prefix goes on with its segment.
+        begins = np.zeros(len(both), bool)
+        begins[offsets[:-1]] = True
+        pieces.first[pieces.first] = begins
+        return pieces
 
     def find(self, document: int) -> list[tuple[int, int, int]]:
-        """Return the one row of a document, or nothing if it was left out."""
-        row = int(np.searchsorted(self.kept, document))
-        if row == len(self.kept) or self.kept[row] != document:
-            return []
-        start, stop = self.split.document_span(document)
-        length = stop - start
-        shown = min(length, self.seq_len + 1)
-        first = length - shown if self.truncation == "keep_last" else 0
-        return [(row, first, first + shown)]
+        """Return (row, start, stop) for each row that shows tokens start to stop of a document."""
+        key = np.array([document, document + 1], self.segments.document.dtype)
+        first, last = np.searchsorted(self.segments.document, key)
+        found = []
+        for row in range(int(first), int(last)):
+            part = self.segments.take(np.array([row]))
+            for start, length in (
+                (part.prefix_start[0], part.prefix_length[0]),
+                (part.start[0], part.length[0]),
+            ):
+                if length:
+                    found.append((row, int(start), int(start) + int(length)))
+        return found
 
 
-def document_lengths(split: Split) -> np.ndarray:
-    """Return the number of tokens of each document, int64, shard by shard."""
-    parts: list[np.ndarray] = []
-    continued = False
-    for shard in split.shards:
-        starts, stops = shard.documents.bounds(np.arange(len(shard.documents)))
-        lengths = stops - starts
-        if continued:
-            parts[-1][-1] += lengths[0]
-            lengths = lengths[1:]
-            if not len(lengths):
-                continued = shard.continues
-                continue
-        parts.append(lengths)
-        continued = shard.continues
-    return np.concatenate(parts)
+def _joined(blocks: list[Segments]) -> Segments:
+    """Return all blocks as one, in the narrowest columns; a column of zeros takes no memory."""
+    columns = {}
+    for item in fields(Segments):
+        column = np.concatenate([getattr(block, item.name) for block in blocks])
+        if item.name == "document":
+            columns[item.name] = column
+        elif column.any():
+            narrow = np.uint32 if column.max() < 2**32 else np.int64
+            columns[item.name] = column.astype(narrow)
+        else:
+            columns[item.name] = np.broadcast_to(np.zeros(1, np.uint32), column.shape)
+    return Segments(**columns)

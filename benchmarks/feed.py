@@ -1,0 +1,200 @@
+"""Batches end to end, against the least that any loader must do.
+
+The floor is one numpy cast-copy of as many tokens, from contiguous memory, into the two
+int64 arrays; the peer is torch's DataLoader without workers over a memory map.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.harness import Row, at_least
+from tokenreel.feed.batch import Batch
+from tokenreel.feed.feed import Feed
+from tokenreel.feed.recipe import Recipe, Source
+from tokenreel.store.batch import Documents
+from tokenreel.store.writer import StoreWriter
+
+NUM_TOKENS = 100_000_000
+SHAPES = ((32, 2048, 0.6, 6.0), (8, 8192, 0.6, 3.0), (256, 256, 0.4, 15.0))
+ROUNDS = 400
+
+
+def measure() -> list[Row]:
+    """Return all figures of feeding."""
+    folder = Path(tempfile.mkdtemp(prefix="tokenreel-bench-"))
+    try:
+        for number in range(2):
+            _write_store(folder / f"store{number}", seed=number)
+        rows: list[Row] = []
+        for shape in SHAPES:
+            rows += _windows(folder, *shape)
+        return [*rows, *_packed(folder), _threads(folder)]
+    finally:
+        shutil.rmtree(folder)
+
+
+def _write_store(path: Path, *, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    lengths = np.exp(generator.normal(np.log(500), 1.0, NUM_TOKENS // 900)).astype(np.int64) + 2
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    ids = generator.integers(0, 50_000, offsets[-1], dtype=np.uint16)
+    with StoreWriter(path, vocab_size=50_000) as writer:
+        writer.add_batch(Documents(ids=ids, offsets=offsets))
+
+
+def _feed(folder: Path, rows: str, batch_size: int, seq_len: int) -> Feed:
+    sources = [
+        Source(name="a", path=str(folder / "store0"), rows=rows, weight=0.7),
+        Source(name="b", path=str(folder / "store1"), rows=rows, weight=0.3),
+    ]
+    return Feed(Recipe(seq_len=seq_len, batch_size=batch_size, seed=7, sources=sources))
+
+
+def _best(jobs: dict[str, Callable[[int], object]]) -> dict[str, float]:
+    """Run the jobs in turn and return the best time of each: what the code costs, not the noise."""
+    best = dict.fromkeys(jobs, float("inf"))
+    for number in range(ROUNDS):
+        for name, job in jobs.items():
+            begin = time.perf_counter()
+            job(number)
+            best[name] = min(best[name], time.perf_counter() - begin)
+    return best
+
+
+def _floor(num_tokens: int) -> Callable[[int], None]:
+    tokens = np.random.default_rng(0).integers(0, 50_000, num_tokens + 1).astype(np.uint16)
+    inputs, labels = np.empty(num_tokens, np.int64), np.empty(num_tokens, np.int64)
+
+    def copy(number: int) -> None:
+        inputs[:] = tokens[:-1]
+        labels[:] = tokens[1:]
+
+    return copy
+
+
+class _Reused:
+    """Make batches into the memory of the one before, as a ring of buffers does."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._out: Batch | None = None
+
+    def __call__(self, number: int) -> None:
+        self._out = self._feed.batch(number, out=self._out)
+
+
+def _windows(folder: Path, batch: int, length: int, target: float, peer: float) -> list[Row]:
+    feed = _feed(folder, "windows", batch, length)
+    loader = _torch_loader(folder / "store0", batch, length)
+    seconds = _best(
+        {
+            "floor": _floor(batch * length),
+            "feed": _Reused(feed),
+            "fresh": feed.batch,
+            "torch": lambda number: next(loader),
+        }
+    )
+    speed = {name: batch * length / took / 1e6 for name, took in seconds.items()}
+    shape = f"{batch}x{length}"
+    unit = "M tokens/s"
+    return [
+        Row(name=f"{shape}: floor, two cast-copies", value=speed["floor"], unit=unit),
+        at_least(
+            f"{shape}: feed.batch, two sources mixed",
+            speed["feed"],
+            unit,
+            baseline=speed["floor"],
+            target=target,
+        ),
+        Row(
+            name=f"{shape}: the same into fresh memory",
+            value=speed["fresh"],
+            unit=unit,
+            ratio=speed["fresh"] / speed["floor"],
+        ),
+        at_least(
+            f"{shape}: feed.batch to torch DataLoader",
+            speed["feed"],
+            unit,
+            baseline=speed["torch"],
+            target=peer,
+        ),
+    ]
+
+
+def _torch_loader(path: Path, batch: int, length: int):  # type: ignore[no-untyped-def]
+    import torch
+
+    shards = sorted((path / "train").glob("*.bin"))
+    tokens = np.memmap(shards[0], dtype=np.uint16, mode="r")
+
+    class Windows(torch.utils.data.Dataset):
+        def __len__(self) -> int:
+            return (len(tokens) - 1) // length
+
+        def __getitem__(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+            row = tokens[number * length : number * length + length + 1].astype(np.int64)
+            return torch.from_numpy(row[:-1]), torch.from_numpy(row[1:])
+
+    def forever():
+        while True:
+            yield from torch.utils.data.DataLoader(Windows(), batch_size=batch, shuffle=True)
+
+    return forever()
+
+
+def _packed(folder: Path) -> list[Row]:
+    batch, length = 32, 2048
+    feed = _feed(folder, "packed", batch, length)
+    seconds = _best({"floor": _floor(batch * length), "feed": feed.batch})
+    speed = {name: batch * length / took / 1e6 for name, took in seconds.items()}
+    return [
+        at_least(
+            "32x2048: packed, with segments, positions and weights",
+            speed["feed"],
+            "M tokens/s",
+            baseline=speed["floor"],
+            target=0.25,
+        )
+    ]
+
+
+def _threads(folder: Path) -> Row:
+    """Make the same batches on one thread and on two."""
+    feed = _feed(folder, "windows", 32, 2048)
+    steps = 4000
+
+    def work(start: int, stop: int) -> None:
+        out = None
+        for step in range(start, stop):
+            out = feed.batch(step, out=out)
+
+    best = {1: float("inf"), 2: float("inf")}
+    for _ in range(5):
+        for count in best:
+            bounds = np.linspace(0, steps, count + 1).astype(int)
+            workers = [
+                threading.Thread(target=work, args=(bounds[i], bounds[i + 1])) for i in range(count)
+            ]
+            begin = time.perf_counter()
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+            best[count] = min(best[count], time.perf_counter() - begin)
+    tokens = steps * 32 * 2048 / 1e6
+    return at_least(
+        "32x2048: two threads to one",
+        tokens / best[2],
+        "M tokens/s",
+        baseline=tokens / best[1],
+        target=1.6,
+    )

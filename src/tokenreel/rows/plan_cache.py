@@ -1,0 +1,99 @@
+"""Where the plans of a store are kept: `.plans/` in the store, else the user's cache folder.
+
+A plan has the name of what it depends on: the store's content, the split, the settings.
+So a plan never has to be declared out of date, and processes that plan the same thing at
+the same time end with the same bytes. A damaged plan is made again. Plans of a store that
+was replaced stay until someone removes `.plans/`; nothing needs them.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenreel.errors import StoreError, WriteError
+from tokenreel.rows.plan_file import FORMAT, VERSION, Ledger, open_plan, write_plan
+from tokenreel.rows.table import Table
+from tokenreel.store.canonical import digest
+from tokenreel.store.filesystem import LOCAL, FileSystem
+from tokenreel.store.store import Store
+
+FOLDER = ".plans"
+KEY_CHARACTERS = 32
+READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanCache:
+    """The folders in which plans of one store are looked for; the first that can be is written."""
+
+    fingerprint: str
+    folders: tuple[Path, ...]
+    filesystem: FileSystem = LOCAL
+
+    def load(
+        self,
+        split: str,
+        settings: Mapping[str, object],
+        *,
+        make: Callable[[Ledger], Iterable[Table]],
+    ) -> tuple[Table, Ledger]:
+        """Return a plan, made if it is not there; `make` yields its blocks and fills the ledger."""
+        identity = {
+            "format": FORMAT,
+            "version": VERSION,
+            "fingerprint": self.fingerprint,
+            "split": split,
+            "settings": dict(settings),
+        }
+        name = digest(identity)[:KEY_CHARACTERS]
+        for folder in self.folders:
+            if (folder / name).exists():
+                try:
+                    return open_plan(folder / name, identity)
+                except StoreError as error:
+                    logger.warning("a damaged plan is made again: %s", error)
+        return open_plan(self._write(name, identity, make), identity)
+
+    def _write(
+        self,
+        name: str,
+        identity: Mapping[str, object],
+        make: Callable[[Ledger], Iterable[Table]],
+    ) -> Path:
+        for folder in self.folders:
+            ledger: Ledger = {}
+            try:
+                write_plan(
+                    folder / name,
+                    make(ledger),
+                    identity=identity,
+                    ledger=ledger,
+                    filesystem=self.filesystem,
+                )
+                return folder / name
+            except WriteError as error:
+                if folder == self.folders[-1] or not _is_read_only(error):
+                    raise
+        raise WriteError("there is no folder to keep a plan in")
+
+
+def _is_read_only(error: WriteError) -> bool:
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in READ_ONLY
+
+
+def plan_cache(store: Store, *, filesystem: FileSystem = LOCAL) -> PlanCache:
+    """Return the place for the plans of a store."""
+    beside = store.path if store.path.is_dir() else store.path.parent
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return PlanCache(
+        fingerprint=store.fingerprint,
+        folders=(beside / FOLDER, Path(base) / "tokenreel" / "plans"),
+        filesystem=filesystem,
+    )
