@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.harness import Row, report
 
-NAMES = ("store", "text")
+NAMES = ("store", "text", "build", "packing")
 
 
 def main() -> None:

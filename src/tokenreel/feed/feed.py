@@ -25,7 +25,9 @@ from tokenreel.feed.weights import spans_of
 from tokenreel.order.order import VERSIONS, Located, Order, SourceRows
 from tokenreel.order.schedule import Change, normalised
 from tokenreel.rows.episodes import Episodes
+from tokenreel.rows.packed import Packed
 from tokenreel.rows.plan import RowPlan
+from tokenreel.rows.plan_cache import plan_cache
 from tokenreel.rows.windows import Windows
 from tokenreel.store.canonical import digest
 from tokenreel.store.door import open_store
@@ -256,6 +258,14 @@ def _plan(source: Source, store: Store, recipe: Recipe) -> RowPlan:
         options = {"truncation": source.truncation, "min_tokens": source.min_tokens}
         given = {name: value for name, value in options.items() if value is not None}
         return Episodes(split=split, seq_len=recipe.seq_len, **given)  # type: ignore[arg-type]
+    if source.rows == "packed":
+        return Packed(
+            split=split,
+            seq_len=recipe.seq_len,
+            method=source.packing or "best_fit",
+            truncation=source.truncation,
+            cache=plan_cache(store),
+        )
     return Windows(
         split=split, seq_len=recipe.seq_len, by_document=source.rows == "document_windows"
     )

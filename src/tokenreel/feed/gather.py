@@ -142,7 +142,9 @@ def _piece_weights(piece: int, length: int, spans: Spans | None) -> np.ndarray:
         return np.ones(length, np.float32)
     weights = np.zeros(length, np.float32)
     for s in range(spans.offsets[piece], spans.offsets[piece + 1]):
-        weights[max(spans.start[s], 0) : max(spans.stop[s], 0)] = spans.weight[s]
+        weights[max(spans.start[s], 0) : max(spans.stop[s], 0)] = (
+            spans.weight[s] if spans.weight[s] > 0 else 0
+        )
     return weights
 
 

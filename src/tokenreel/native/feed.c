@@ -66,7 +66,7 @@ static void fill_targets(const job *j, Py_ssize_t p, Py_ssize_t at, Py_ssize_t c
     for (int64_t s = j->span_offsets[p]; s < j->span_offsets[p + 1]; s++) {
         int64_t start = j->span_start[s] > from ? j->span_start[s] : from;
         int64_t stop = j->span_stop[s] < count ? j->span_stop[s] : count;
-        if (start >= stop || j->span_weight[s] == 0) continue;
+        if (start >= stop || !(j->span_weight[s] > 0)) continue;
         copy_tokens(j, j->buffer[p], j->start[p] + start, stop - start, labels + at - 1 + start);
         if (weights)
             for (int64_t k = start; k < stop; k++) weights[at - 1 + k] = j->span_weight[s];
@@ -118,6 +118,8 @@ static int check(const job *j, Py_ssize_t rows, Py_ssize_t out_rows, Py_ssize_t 
             if (j->start[p] > tokens || j->length[p] > tokens - j->start[p]) return 0;
             total += j->length[p];
             if (total > j->num_inputs + 1) return 0;
+            if (j->span_offsets && (j->span_offsets[p] < 0 || j->span_offsets[p + 1] < j->span_offsets[p]))
+                return 0;
         }
     }
     return 1;
@@ -133,6 +135,13 @@ static int take(PyObject *object, Py_buffer *view, int writable, int needed) {
         return 1;
     }
     return PyObject_GetBuffer(object, view, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) == 0;
+}
+
+/* "u2" is uint16, "i4" int32, … */
+static int known_kind(const char *kind) {
+    if (!kind[0] || !kind[1] || kind[2]) return 0;
+    int known = kind[1] == '1' || kind[1] == '2' || kind[1] == '4';
+    return (kind[0] == 'u' && known) || (kind[0] == 'i' && (known || kind[1] == '8'));
 }
 
 PyObject *tokenreel_gather(PyObject *self, PyObject *args) {
@@ -170,6 +179,10 @@ PyObject *tokenreel_gather(PyObject *self, PyObject *args) {
         .segments = views[SEGMENTS].buf, .positions = views[POSITIONS].buf,
         .weights = views[WEIGHTS].buf,
     };
+    if (!known_kind(kind)) {
+        PyErr_SetString(PyExc_ValueError, "gather: tokens of an unknown kind");
+        goto done;
+    }
     Py_ssize_t rows = views[ROW_OFFSETS].len / 8 - 1, pieces = views[BUFFER].len / 8;
     Py_ssize_t out_rows = width > 0 ? views[INPUTS].len / 8 / width : 0, slots = out_rows * width;
     int fits = width > 0 && rows >= 0 && views[OUT_ROW].len == rows * 8 && views[START].len == pieces * 8 &&

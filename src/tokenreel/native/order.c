@@ -92,6 +92,7 @@ static double due(const mixture *m, Py_ssize_t s, int64_t row) {
     double share = m->shares[k * m->num_sources + s], slope = m->slopes[k * m->num_sources + s];
     if (share == 0 && slope == 0) return INFINITY;
     double rest = target - m->totals[k * m->num_sources + s];
+    if (!(rest > 0)) return m->starts[k];
     double square = share * share + 2.0 * slope * rest;
     double root = sqrt(square > 0 ? square : 0.0);
     return m->starts[k] + (2.0 * rest) / (share + root);

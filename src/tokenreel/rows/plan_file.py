@@ -134,9 +134,11 @@ def _temporary(folder: Path) -> Path:
 
 
 def _discard(folder: Path, filesystem: FileSystem) -> None:
-    if not folder.is_dir():
+    try:
+        files = sorted(folder.iterdir())
+    except FileNotFoundError:  # never made, or another planner removed it
         return
-    for file in sorted(folder.iterdir()):
+    for file in files:
         filesystem.discard(file)
     try:
         filesystem.remove_dir(folder)

@@ -1,0 +1,262 @@
+"""Building stores, against the bare tokenizer and against datatrove's pipeline.
+
+Real text found on any machine: the sources of the standard library and of installed
+packages. Every figure is taken in a process of its own, held to the cores it may use;
+what is compared runs in turns. The peer runs in this environment, or in the one whose
+interpreter TOKENREEL_PEERS_PYTHON names; where there is none its row is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from itertools import cycle
+from pathlib import Path
+
+from benchmarks.harness import Row, at_least, at_most
+from tokenreel.text.tokenizers.train import train_tokenizer
+
+MEGABYTE = 1e6
+CORPUS_BYTES = 400 * 10**6
+REFERENCE_BYTES = 20 * 10**6
+PEER_BYTES = 40 * 10**6
+MEMORY_BYTES = (2 * 10**9, 256 * 10**6)
+TEXT_BYTES = 60 * 10**6
+TRAIN_BYTES = 10 * 10**6
+ROUNDS = 3
+PEERS_PYTHON = "TOKENREEL_PEERS_PYTHON"
+
+
+def measure() -> list[Row]:
+    """Return all figures of the builder."""
+    folder = Path(tempfile.mkdtemp(prefix="tokenreel-bench-"))
+    try:
+        _make_tokenizer(folder)
+        return [*_speed(folder), *_reference(folder), *_peer(folder), *_memory(folder)]
+    finally:
+        shutil.rmtree(folder)
+
+
+def texts() -> list[str]:
+    """Return real text of this machine, file by file."""
+    found, size = [], 0
+    for root in (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"]):
+        for pattern in ("*.py", "*.rst", "*.md", "*.txt"):
+            for path in sorted(Path(root).rglob(pattern)):
+                try:
+                    text = path.read_text("utf-8")
+                except (OSError, UnicodeDecodeError):
+                    continue
+                if text and "\0" not in text and text[0] != "\ufeff":
+                    found.append(text[:1_000_000])
+                    size += len(found[-1])
+                if size >= TEXT_BYTES:
+                    return found
+    return found
+
+
+def write_corpus(path: Path, num_bytes: int) -> Path:
+    """Write JSONL of about so many bytes: the texts again and again, numbered."""
+    size = 0
+    with path.open("w") as file:
+        for number, text in enumerate(cycle(texts())):
+            line = json.dumps({"text": f"{number}\n{text}"}, ensure_ascii=False)
+            size += file.write(line + "\n")
+            if size >= num_bytes:
+                return path
+    return path
+
+
+def _make_tokenizer(folder: Path) -> None:
+    sample = folder / "sample.txt"
+    with sample.open("w") as file:
+        for text in _until(texts(), TRAIN_BYTES):
+            file.write(text + "\n")
+    train_tokenizer([sample], folder / "tok.json", kind="bpe", vocab_size=16_000)
+
+
+def _until(parts: list[str], size: int) -> Iterator[str]:
+    # Every tenth: the files of one package are much alike.
+    for part in parts[::10]:
+        if size <= 0:
+            return
+        yield part
+        size -= len(part)
+
+
+def _run(
+    script: str, *arguments: object, cores: int = 1, python: str = sys.executable
+) -> dict[str, float]:
+    """Run a script on so many cores and return what it prints as JSON."""
+    one_thread = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    output = subprocess.run(
+        [python, "-c", HEAD + script, str(cores), *map(str, arguments)],
+        check=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, **one_thread},
+    ).stdout
+    return json.loads(output.splitlines()[-1])
+
+
+HEAD = r"""
+import json, os, re, sys, time
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-int(sys.argv[1]):])
+def memory_mb(field):
+    return int(re.search(field + r":\s+(\d+)", open("/proc/self/status").read())[1]) / 1024
+"""
+BARE = r"""
+from tokenreel.text.tokenizers import load_tokenizer
+with open(sys.argv[2], "rb") as file:
+    import orjson
+    texts = [orjson.loads(line)["text"] for line in file]
+size = sum(len(text.encode()) for text in texts)
+tokenizer = load_tokenizer(sys.argv[3], engine=sys.argv[4])
+batches, held = [[]], 0
+for text in texts:
+    batches[-1].append(text)
+    held += len(text)
+    if held >= 1 << 21:
+        batches.append([])
+        held = 0
+def best(parts):
+    took = []
+    for _ in range(int(sys.argv[5])):
+        begin = time.perf_counter()
+        for part in parts:
+            tokenizer.encode_batch(part)
+        took.append(time.perf_counter() - begin)
+    return min(took)
+# One call for everything pays for fresh memory; batches show what the engine can do.
+print(json.dumps({"call": best([texts]), "seconds": best(batches), "size": size}))
+"""
+BUILD = r"""
+import shutil
+from tokenreel.builder.build import build
+from tokenreel.text.tokenizers import load_tokenizer
+if __name__ == "__main__":
+    shutil.rmtree(sys.argv[5], ignore_errors=True)
+    tokenizer = load_tokenizer(sys.argv[3], engine=sys.argv[4])
+    tokenizer.encode_batch(["warm"])
+    before = memory_mb("VmRSS")
+    begin = time.perf_counter()
+    built = build([sys.argv[2]], out=sys.argv[5], tokenizer=tokenizer, workers=int(sys.argv[1]))
+    took = time.perf_counter() - begin
+    size = built.report["text_bytes"]
+    print(json.dumps({"seconds": took, "size": size, "memory": memory_mb("VmHWM") - before}))
+"""
+PEER = r"""
+from datatrove.executor.local import LocalPipelineExecutor
+from datatrove.pipeline.readers import JsonlReader
+from datatrove.pipeline.tokens import DocumentTokenizer
+folder, name = os.path.split(sys.argv[2])
+begin = time.perf_counter()
+LocalPipelineExecutor(
+    pipeline=[
+        JsonlReader(folder, glob_pattern=name),
+        DocumentTokenizer(
+            sys.argv[4], tokenizer_name_or_path=sys.argv[3], eos_token=None, shuffle_documents=False
+        ),
+    ],
+    tasks=1,
+    logging_dir=sys.argv[4] + "/logs",
+).run()
+print(json.dumps({"seconds": time.perf_counter() - begin}))
+"""
+
+
+def _speed(folder: Path) -> list[Row]:
+    corpus, tokenizer = write_corpus(folder / "corpus.jsonl", CORPUS_BYTES), folder / "tok.json"
+    speed: dict[str, float] = {}
+    for _ in range(ROUNDS):
+        runs = {
+            "bare": _run(BARE, corpus, tokenizer, "auto", 2),
+            "one": _run(BUILD, corpus, tokenizer, "auto", folder / "store"),
+            "two": _run(BUILD, corpus, tokenizer, "auto", folder / "store", cores=2),
+        }
+        for name, figures in runs.items():
+            reached = figures["size"] / MEGABYTE / figures["seconds"]
+            speed[name] = max(speed.get(name, 0.0), reached)
+        called = runs["bare"]["size"] / MEGABYTE / runs["bare"]["call"]
+        speed["call"] = max(speed.get("call", 0.0), called)
+    return [
+        Row(name="build: fast engine alone, one call for all", value=speed["call"], unit="MB/s"),
+        Row(name="build: fast engine alone, 2 MB a call", value=speed["bare"], unit="MB/s"),
+        at_least(
+            "build: JSONL to store, one core, to one call",
+            speed["one"],
+            "MB/s",
+            baseline=speed["call"],
+            target=0.5,
+        ),
+        at_least(
+            "build: JSONL to store, one core, to 2 MB a call",
+            speed["one"],
+            "MB/s",
+            baseline=speed["bare"],
+            target=0.5,
+        ),
+        at_least(
+            "build: two workers to one", speed["two"], "MB/s", baseline=speed["one"], target=1.7
+        ),
+    ]
+
+
+def _reference(folder: Path) -> list[Row]:
+    corpus, tokenizer = write_corpus(folder / "small.jsonl", REFERENCE_BYTES), folder / "tok.json"
+    speed: dict[str, float] = {}
+    for _ in range(ROUNDS):
+        runs = {
+            "bare": _run(BARE, corpus, tokenizer, "reference", 1),
+            "build": _run(BUILD, corpus, tokenizer, "reference", folder / "store"),
+        }
+        for name, figures in runs.items():
+            reached = figures["size"] / MEGABYTE / figures["seconds"]
+            speed[name] = max(speed.get(name, 0.0), reached)
+    return [
+        at_least(
+            "build: by the reference, to it alone",
+            speed["build"],
+            "MB/s",
+            baseline=speed["bare"],
+            target=0.9,
+        )
+    ]
+
+
+def _peer(folder: Path) -> list[Row]:
+    python = os.environ.get(PEERS_PYTHON, sys.executable)
+    has_peer = subprocess.run([python, "-c", "import datatrove"], capture_output=True, check=False)
+    if has_peer.returncode:
+        print(f"no datatrove here: its row is left out ({PEERS_PYTHON} may name another python)")
+        return []
+    corpus, tokenizer = write_corpus(folder / "peer.jsonl", PEER_BYTES), folder / "tok.json"
+    ours = _run(BUILD, corpus, tokenizer, "auto", folder / "store")
+    peer = _run(PEER, corpus, tokenizer, folder / "peer", python=python)
+    speeds = [ours["size"] / MEGABYTE / figures["seconds"] for figures in (ours, peer)]
+    return [
+        Row(name="build: datatrove's pipeline, one core", value=speeds[1], unit="MB/s"),
+        at_least(
+            "build: to datatrove's pipeline", speeds[0], "MB/s", baseline=speeds[1], target=20
+        ),
+    ]
+
+
+def _memory(folder: Path) -> list[Row]:
+    """Peak above what the process held with the tokenizer loaded, for one worker and for two."""
+    rows = []
+    for num_bytes in MEMORY_BYTES:
+        corpus = write_corpus(folder / "corpus.jsonl", num_bytes)
+        for cores in (1, 2):
+            run = _run(BUILD, corpus, folder / "tok.json", "auto", folder / "store", cores=cores)
+            name = f"build: parent's memory, {num_bytes / 1e9:g} GB, {cores} workers"
+            rows.append(at_most(name, run["memory"], "MB", target=300))
+    return rows

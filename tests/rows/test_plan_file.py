@@ -1,0 +1,391 @@
+"""Plans on disk: opened at once, whole or not there, made again when damaged."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.faults.crashing import Crash, CrashingFileSystem
+from tests.rows.corpora import Place, make_turns, read_rows, write_store
+
+from tokenreel import open_store
+from tokenreel.errors import ConfigError, DamageError, FormatError, WriteError
+from tokenreel.inspect.verify import verify_store
+from tokenreel.rows.packed import Packed
+from tokenreel.rows.plan_cache import plan_cache
+from tokenreel.rows.plan_file import HEADER, check_plan, open_plan
+from tokenreel.rows.table import COLUMNS
+from tokenreel.store.filesystem import FileSystem
+from tokenreel.store.store import Store
+
+LENGTHS = [9, 30, 4, 17, 2, 12, 6, 0, 1, 25]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """Folders for stores; the user's cache folder is one of them."""
+    fresh = Place()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(fresh.root / "cache"))
+    yield fresh
+    fresh.remove()
+
+
+@pytest.fixture
+def store(place: Place) -> Store:
+    return write_store(place(), LENGTHS)
+
+
+def plan_of(store: Store, *, filesystem: FileSystem | None = None, **options: Any) -> Packed:
+    cache = plan_cache(store, filesystem=filesystem or FileSystem())
+    settings: dict[str, Any] = {"seq_len": 11, "block_docs": 3, **options}
+    return Packed(split=store["train"], cache=cache, **settings)
+
+
+def plan_folder(store: Store) -> Path:
+    (folder,) = (store.path / ".plans").iterdir()
+    return folder
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+
+
+class Observed(FileSystem):
+    """Keep the operations in mind; fail those in one folder as a read-only disk would."""
+
+    def __init__(self, *, read_only: Path | None = None, code: int = 30) -> None:
+        self.operations: list[str] = []
+        self._read_only = read_only
+        self._code = code
+
+    def observe(self, operation: str, path: Path, *, target: Path | None = None) -> None:
+        self.operations.append(operation)
+        if self._read_only is not None and self._read_only in path.parents:
+            raise OSError(self._code, os.strerror(self._code))
+
+
+def test_a_stored_plan_is_the_plan(store: Store) -> None:
+    made, opened = plan_of(store), plan_of(store)
+    kept = Packed(split=store["train"], seq_len=11, block_docs=3)
+    assert made.ledger == opened.ledger == kept.ledger
+    assert read_rows(made) == read_rows(opened) == read_rows(kept)
+    for name, kind in COLUMNS.items():
+        assert getattr(opened.table, name).dtype == kind
+        np.testing.assert_array_equal(getattr(opened.table, name), getattr(kept.table, name))
+    assert [opened.find(number) for number in range(10)] == [
+        kept.find(number) for number in range(10)
+    ]
+
+
+def test_the_second_time_nothing_is_written(store: Store) -> None:
+    plan_of(store)
+    again = Observed()
+    plan_of(open_store(store.path), filesystem=again)
+    assert again.operations == []
+
+
+def test_a_stored_plan_is_mapped_and_not_read(store: Store) -> None:
+    plan = plan_of(store)
+    for name in COLUMNS:
+        column = getattr(plan.table, name)
+        assert not column.flags.owndata
+        assert not column.flags.writeable
+
+
+def test_each_setting_has_a_plan_of_its_own(store: Store) -> None:
+    for options in ({}, {"seq_len": 12}, {"method": "first_fit"}, {"truncation": "keep_last"}):
+        plan_of(store, **options)
+    plan_of(store, threads=3)
+    assert len(list((store.path / ".plans").iterdir())) == 4
+
+
+def test_a_plan_moves_with_its_store_and_not_to_another(place: Place, store: Store) -> None:
+    plan_of(store)
+    moved = place()
+    shutil.move(store.path, moved)
+    quiet = Observed()
+    plan_of(open_store(moved), filesystem=quiet)
+    assert quiet.operations == []
+    other = write_store(place(), [*LENGTHS, 5])
+    shutil.copytree(moved / ".plans", other.path / ".plans")
+    assert plan_of(other).ledger["documents"] == 11
+
+
+def test_the_bytes_do_not_depend_on_threads(place: Place) -> None:
+    stores = [write_store(place(), LENGTHS) for _ in range(2)]
+    for store, threads in zip(stores, (1, 3), strict=True):
+        plan_of(store, threads=threads)
+    assert tree(stores[0].path / ".plans") == tree(stores[1].path / ".plans")
+
+
+def test_verify_does_not_mind_plans(store: Store) -> None:
+    plan_of(store)
+    report = verify_store(store.path)
+    assert report.ok
+    assert not any("plans" in note for note in report.notes)
+
+
+def test_plans_of_chats_keep_both_pieces(place: Place) -> None:
+    spec = [("system", 3, 1, 0, 0.0), ("user", 9, 1, 0, 0.0), ("assistant", 4, 1, 0, 1.0)]
+    spec += [("user", 2, 1, 0, 0.0), ("assistant", 3, 1, 0, 1.0)]
+    store = write_store(place(), [21], turns=[make_turns(spec)], shard_bytes=140)
+    plan_of(store)
+    assert plan_of(store).pieces(np.arange(1)).first.tolist() == [True, False]
+
+
+@pytest.mark.parametrize("code", [30, 13, 1])
+def test_a_read_only_store_is_planned_in_the_cache_folder(
+    place: Place, store: Store, code: int
+) -> None:
+    plan = plan_of(store, filesystem=Observed(read_only=store.path, code=code))
+    assert not (store.path / ".plans").exists()
+    (folder,) = (place.root / "cache" / "tokenreel" / "plans").iterdir()
+    assert check_plan(folder) == []
+    again = Observed(read_only=store.path)
+    assert read_rows(plan_of(store, filesystem=again)) == read_rows(plan)
+    assert again.operations == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="permissions do not stop root")
+def test_a_folder_without_permission_is_planned_in_the_cache_folder(
+    place: Place, store: Store
+) -> None:
+    store.path.chmod(0o555)
+    try:
+        plan_of(store)
+    finally:
+        store.path.chmod(0o755)
+    assert (place.root / "cache" / "tokenreel" / "plans").is_dir()
+
+
+def test_without_the_variable_the_cache_folder_is_in_the_home(
+    place: Place, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(place.root))
+    assert plan_cache(store).folders[1] == place.root / ".cache" / "tokenreel" / "plans"
+
+
+def test_a_full_disk_is_an_error_and_leaves_nothing(store: Store) -> None:
+    with pytest.raises(WriteError, match="No space left on device"):
+        plan_of(store, filesystem=FullAfter(8))
+    assert list((store.path / ".plans").iterdir()) == []
+
+
+class FullAfter(FileSystem):
+    """A disk that has room for so many operations."""
+
+    def __init__(self, num_operations: int) -> None:
+        self._left = num_operations
+
+    def observe(self, operation: str, path: Path, *, target: Path | None = None) -> None:
+        self._left -= 1
+        if self._left < 0 and operation in ("write", "create", "sync"):
+            raise OSError(28, "No space left on device")
+
+
+def test_nothing_is_left_of_a_plan_without_rows(store: Store) -> None:
+    with pytest.raises(ConfigError, match="no document can be trained on"):
+        plan_of(store, min_trained=99)
+    assert list((store.path / ".plans").iterdir()) == []
+
+
+def test_a_crash_at_any_operation_leaves_no_half_plan(place: Place, store: Store) -> None:
+    kept = read_rows(Packed(split=store["train"], seq_len=11, block_docs=3))
+    dry = CrashingFileSystem()
+    plan_of(store, filesystem=dry)
+    whole = tree(store.path / ".plans")
+    assert len(dry.operations) > 20
+    for crash_at in range(1, len(dry.operations) + 1):
+        for policy in ("kept", "dropped", "garbled", "names only", "some of it", "any of it"):
+            shutil.rmtree(store.path / ".plans", ignore_errors=True)
+            disk = CrashingFileSystem(crash_at)
+            with pytest.raises(Crash):
+                plan_of(store, filesystem=disk)
+            disk.fall(policy, seed=crash_at)
+            finished = finished_plans(store.path)
+            assert finished in ({}, whole), (crash_at, policy)
+            plan = plan_of(store)
+            assert finished_plans(store.path) == whole
+            assert plan.num_rows == len(kept)
+    assert read_rows(plan_of(store)) == kept
+
+
+def finished_plans(path: Path) -> dict[str, bytes]:
+    folder = path / ".plans"
+    return {
+        name: data
+        for name, data in (tree(folder) if folder.exists() else {}).items()
+        if ".tmp/" not in name
+    }
+
+
+def test_leftovers_of_killed_planners_go_when_they_are_old(store: Store) -> None:
+    folder = store.path / ".plans"
+    for name in ("old.1.tmp", "young.2.tmp"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "documents").write_bytes(b"half")
+    long_ago = time.time() - 3 * 24 * 3600
+    os.utime(folder / "old.1.tmp", (long_ago, long_ago))
+    plan_of(store)
+    assert sorted(item.name for item in folder.glob("*.tmp")) == ["young.2.tmp"]
+
+
+def damage_truncated(folder: Path) -> None:
+    with (folder / "documents").open("r+b") as file:
+        file.truncate(5)
+
+
+def damage_longer(folder: Path) -> None:
+    with (folder / "flags").open("ab") as file:
+        file.write(b"\0")
+
+
+def damage_missing(folder: Path) -> None:
+    (folder / "lengths").unlink()
+
+
+def damage_header_bit(folder: Path) -> None:
+    data = bytearray((folder / HEADER).read_bytes())
+    at = data.index(b'"padding":') + len(b'"padding":')
+    data[at] ^= 1
+    (folder / HEADER).write_bytes(data)
+
+
+def damage_header_missing(folder: Path) -> None:
+    (folder / HEADER).unlink()
+
+
+def damage_header_empty(folder: Path) -> None:
+    (folder / HEADER).write_bytes(b"")
+
+
+DAMAGES = [
+    damage_truncated,
+    damage_longer,
+    damage_missing,
+    damage_header_bit,
+    damage_header_missing,
+    damage_header_empty,
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_plan_is_noticed_at_open_and_made_again(
+    store: Store, damage: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan_of(store)
+    folder = plan_folder(store)
+    whole = tree(folder)
+    damage(folder)
+    assert check_plan(folder) != []
+    with caplog.at_level(logging.WARNING):
+        plan_of(store)
+    assert "a damaged plan is made again" in caplog.text
+    assert str(folder) in caplog.text
+    assert tree(plan_folder(store)) == whole
+
+
+@pytest.mark.parametrize("name", [*COLUMNS, HEADER])
+def test_any_flipped_bit_is_found_by_the_full_check(store: Store, name: str) -> None:
+    plan_of(store)
+    file = plan_folder(store) / name
+    good = file.read_bytes()
+    assert check_plan(file.parent) == []
+    for bit in range(0, 8 * len(good), 13):
+        data = bytearray(good)
+        data[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(data)
+        problems = check_plan(file.parent)
+        assert len(problems) == 1
+        assert str(problems[0]).startswith(str(file))
+    assert isinstance(problems[0], DamageError | FormatError)
+
+
+def test_a_plan_of_something_else_is_not_opened(store: Store) -> None:
+    plan_of(store)
+    folder = plan_folder(store)
+    header = json.loads((folder / HEADER).read_text())
+    identity = {name: header[name] for name in ("format", "version", "fingerprint", "split")}
+    open_plan(folder, identity)
+    with pytest.raises(FormatError, match=r"plan of something else: split \(expected val, got tra"):
+        open_plan(folder, {**identity, "split": "val"})
+
+
+def test_planners_at_the_same_time_end_with_one_plan(store: Store) -> None:
+    plan_of(store)
+    whole = tree(store.path / ".plans")
+    shutil.rmtree(store.path / ".plans")
+    meeting = Meeting(3)
+    failures: list[BaseException] = []
+    rows: list[int] = []
+
+    def plan() -> None:
+        try:
+            rows.append(plan_of(store, filesystem=meeting).num_rows)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=plan) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(rows) == 3
+    assert tree(store.path / ".plans") == whole
+
+
+class Meeting(FileSystem):
+    """Let nobody give a plan its name before all have written theirs."""
+
+    def __init__(self, parties: int) -> None:
+        self._barrier = threading.Barrier(parties, timeout=30)
+
+    def observe(self, operation: str, path: Path, *, target: Path | None = None) -> None:
+        if operation == "rename" and path.is_dir():
+            self._barrier.wait()
+
+
+def test_processes_at_the_same_time_end_with_one_plan(store: Store) -> None:
+    program = (
+        "import sys, tokenreel\n"
+        "from tokenreel.rows.packed import Packed\n"
+        "from tokenreel.rows.plan_cache import plan_cache\n"
+        "store = tokenreel.open_store(sys.argv[1])\n"
+        "plan = Packed(split=store['train'], seq_len=11, block_docs=3, cache=plan_cache(store))\n"
+        "print(plan.num_rows)\n"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(store.path)], stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
+    ]
+    outputs = [process.communicate(timeout=60)[0] for process in processes]
+    assert len(set(outputs)) == 1
+    assert int(outputs[0]) == plan_of(store).num_rows
+    assert check_plan(plan_folder(store)) == []
+
+
+def test_a_plan_in_use_survives_its_replacement(store: Store) -> None:
+    plan = plan_of(store)
+    rows = read_rows(plan)
+    damage_header_empty(plan_folder(store))
+    plan_of(store)
+    assert read_rows(plan) == rows
