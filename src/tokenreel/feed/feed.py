@@ -101,7 +101,7 @@ class Feed:
                 common = self._common.of_shape(shape)
                 return Batch(step=step, input_ids=inputs, labels=labels, **common)
         located = self.order.locate(start, size)
-        rows = empty_rows(size, self.recipe.seq_len)
+        rows = _rows_of(out) or empty_rows(size, self.recipe.seq_len)
         for source in np.unique(located.source):
             self._fill(rows, located, int(source))
         return self._shaped(step, rows)
@@ -227,6 +227,20 @@ class Feed:
             self.step = int(change["step"])
             self.change_weights(change["weights"])
         self.step = int(state["step"])
+
+
+def _rows_of(out: Batch | None) -> Gathered | None:
+    """Return the memory of a batch as rows; None if it has none of its own."""
+    if out is None or not out.segment_ids.flags.writeable:
+        return None
+    width = out.input_ids.shape[-1]
+    return Gathered(
+        input_ids=out.input_ids.reshape(-1, width),
+        labels=out.labels.reshape(-1, width),
+        segment_ids=out.segment_ids.reshape(-1, width),
+        position_ids=out.position_ids.reshape(-1, width),
+        loss_weights=out.loss_weights.reshape(-1, width),
+    )
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

@@ -22,26 +22,26 @@ typedef struct {
     float *weights;                /* may be NULL */
 } job;
 
-#define COPY(TYPE)                                                                             \
-    do {                                                                                       \
-        const TYPE *from = (const TYPE *)base;                                                 \
-        for (Py_ssize_t i = 0; i < count; i++) to[i] = (int64_t)from[i];                       \
-    } while (0)
-
 static void copy_tokens(const job *j, Py_ssize_t shard, int64_t start, Py_ssize_t count,
                         int64_t *to) {
     const char *base = (const char *)j->shards[shard].buf + start * j->itemsize;
-    if (count <= 0) return;
-    if (j->kind == 'u') {
-        if (j->itemsize == 2) COPY(uint16_t);
-        else if (j->itemsize == 4) COPY(uint32_t);
-        else COPY(uint8_t);
-    } else {
-        if (j->itemsize == 4) COPY(int32_t);
-        else if (j->itemsize == 8) COPY(int64_t);
-        else if (j->itemsize == 2) COPY(int16_t);
-        else COPY(int8_t);
-    }
+    if (count > 0) tokenreel_widen(base, j->kind == 'i' ? -j->itemsize : j->itemsize, to, count);
+}
+
+VECTORISED static void put_weights(float *to, float weight, Py_ssize_t count) {
+    for (Py_ssize_t i = 0; i < count; i++) to[i] = weight;
+}
+
+VECTORISED static void put_segments(int32_t *to, int32_t segment, Py_ssize_t count) {
+    for (Py_ssize_t i = 0; i < count; i++) to[i] = segment;
+}
+
+VECTORISED static void put_positions(int32_t *to, int32_t first, Py_ssize_t count) {
+    for (Py_ssize_t i = 0; i < count; i++) to[i] = first + (int32_t)i;
+}
+
+VECTORISED static void put_ignored(int64_t *to, Py_ssize_t count) {
+    for (Py_ssize_t i = 0; i < count; i++) to[i] = IGNORED;
 }
 
 /* The targets of one piece: token k of the piece is the label of stream slot at + k - 1. */
@@ -56,20 +56,17 @@ static void fill_targets(const job *j, Py_ssize_t p, Py_ssize_t at, Py_ssize_t c
     if (from >= count) return;
     if (!j->span_offsets) {
         copy_tokens(j, j->buffer[p], j->start[p] + from, count - from, labels + at - 1 + from);
-        if (weights)
-            for (Py_ssize_t k = from; k < count; k++) weights[at - 1 + k] = 1;
+        if (weights) put_weights(weights + at - 1 + from, 1, count - from);
         return;
     }
-    for (Py_ssize_t k = from; k < count; k++) labels[at - 1 + k] = IGNORED;
-    if (weights)
-        for (Py_ssize_t k = from; k < count; k++) weights[at - 1 + k] = 0;
+    put_ignored(labels + at - 1 + from, count - from);
+    if (weights) put_weights(weights + at - 1 + from, 0, count - from);
     for (int64_t s = j->span_offsets[p]; s < j->span_offsets[p + 1]; s++) {
         int64_t start = j->span_start[s] > from ? j->span_start[s] : from;
         int64_t stop = j->span_stop[s] < count ? j->span_stop[s] : count;
         if (start >= stop || !(j->span_weight[s] > 0)) continue;
         copy_tokens(j, j->buffer[p], j->start[p] + start, stop - start, labels + at - 1 + start);
-        if (weights)
-            for (int64_t k = start; k < stop; k++) weights[at - 1 + k] = j->span_weight[s];
+        if (weights) put_weights(weights + at - 1 + start, j->span_weight[s], stop - start);
     }
 }
 
@@ -85,10 +82,8 @@ static void fill_row(const job *j, Py_ssize_t row) {
         Py_ssize_t shown = at + count <= width ? count : width - at; /* the last token has no input */
         if (j->first[p]) segment++, position = 0;
         copy_tokens(j, j->buffer[p], j->start[p], shown, inputs + at);
-        if (segments)
-            for (Py_ssize_t k = 0; k < shown; k++) segments[at + k] = segment;
-        if (positions)
-            for (Py_ssize_t k = 0; k < shown; k++) positions[at + k] = position + (int32_t)k;
+        if (segments) put_segments(segments + at, segment, shown);
+        if (positions) put_positions(positions + at, position, shown);
         fill_targets(j, p, at, count, labels, weights);
         position += (int32_t)count;
         at += count;

@@ -26,7 +26,8 @@ PyObject *tokenreel_mix(PyObject *self, PyObject *args);
 /* feed.c */
 PyObject *tokenreel_gather(PyObject *self, PyObject *args);
 
-/* windows.c */
+/* windows.c: kind is the item size of the tokens, negative if they are signed */
+void tokenreel_widen(const char *from, int kind, int64_t *to, Py_ssize_t count);
 PyObject *tokenreel_windows(PyObject *self, PyObject *args);
 
 /* Loops that profit from wider vectors get a second version, chosen when the module is loaded. */

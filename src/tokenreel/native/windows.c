@@ -54,7 +54,7 @@ WIDEN(widen_i16, int16_t)
 WIDEN(widen_i32, int32_t)
 WIDEN(widen_i64, int64_t)
 
-static void widen(const char *from, int kind, int64_t *to, Py_ssize_t count) {
+void tokenreel_widen(const char *from, int kind, int64_t *to, Py_ssize_t count) {
     switch (kind) {
     case 1: widen_u8(from, to, count); break;
     case 2: widen_u16(from, to, count); break;
@@ -68,8 +68,8 @@ static void widen(const char *from, int kind, int64_t *to, Py_ssize_t count) {
 
 static void fill(const window *w, Py_ssize_t seq_len, int64_t *inputs, int64_t *labels) {
     int size = w->kind < 0 ? -w->kind : w->kind;
-    widen(w->tokens, w->kind, inputs, seq_len);
-    widen(w->tokens + size, w->kind, labels, seq_len);
+    tokenreel_widen(w->tokens, w->kind, inputs, seq_len);
+    tokenreel_widen(w->tokens + size, w->kind, labels, seq_len);
 }
 
 /* Rows lie anywhere in memory: ask for the beginning of one while others are copied; what follows
