@@ -34,6 +34,7 @@ from tokenreel.store.door import open_store
 from tokenreel.store.store import Store
 
 STATE_VERSION = 1
+FEW_SHARDS = 32
 
 
 class Feed:
@@ -102,8 +103,8 @@ class Feed:
                 return Batch(step=step, input_ids=inputs, labels=labels, **common)
         located = self.order.locate(start, size)
         rows = _rows_of(out) or empty_rows(size, self.recipe.seq_len)
-        for source in np.unique(located.source):
-            self._fill(rows, located, int(source))
+        for source in range(len(self.plans)):
+            self._fill(rows, located, source)
         return self._shaped(step, rows)
 
     def _shape(self, num_rows: int) -> tuple[int, ...]:
@@ -126,8 +127,12 @@ class Feed:
     def _fill(self, rows: Gathered, located: Located, source: int) -> None:
         plan = self.plans[source]
         mine = np.flatnonzero(located.source == source)
+        if not len(mine):
+            return
         pieces = plan.pieces(located.row[mine])
-        shards, buffer = np.unique(pieces.shard, return_inverse=True)
+        shards, buffer = np.arange(len(plan.split.shards)), pieces.shard
+        if len(shards) > FEW_SHARDS:  # open no more than these rows need
+            shards, buffer = np.unique(pieces.shard, return_inverse=True)
         gather(
             tuple(plan.split.shards[shard].tokens for shard in shards),
             pieces,

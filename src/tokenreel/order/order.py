@@ -128,11 +128,14 @@ class Order:
             mine = np.flatnonzero(source == s)
             if not len(mine):
                 continue
-            epoch[mine] = number[mine] // item.num_rows
-            self._refuse_beyond(item, int(epoch[mine[-1]]))
-            for e in np.unique(epoch[mine]):
-                chosen = mine[epoch[mine] == e]
-                row[chosen] = self._permute(s, int(e), number[chosen] % item.num_rows)
+            # Numbers of a source ascend, so the epochs of these are those from first to last.
+            epochs, places = np.divmod(number[mine], item.num_rows)
+            first, last = int(epochs[0]), int(epochs[-1])
+            self._refuse_beyond(item, last)
+            epoch[mine] = epochs
+            for e in range(first, last + 1):
+                chosen = slice(None) if first == last else epochs == e
+                row[mine[chosen]] = self._permute(s, e, places[chosen])
         return Located(source=source, epoch=epoch, row=row)
 
     def _refuse_beyond(self, item: SourceRows, epoch: int) -> None:
