@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.feed.making import episode_rows, num_targets, spans_in, write_store
+from tests.feed.making import episode_rows, num_targets, scratch, spans_in, write_store
 from tokenreel import StoreWriter, open_store
 from tokenreel.errors import ConfigError
 from tokenreel.rows import episodes
@@ -27,7 +26,7 @@ from tokenreel.text.turns import ROLE_CODES, TURN
     shard_tokens=st.integers(3, 30),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_each_document_with_a_target_is_one_row(
     lengths: list[int],
     seq_len: int,
@@ -40,8 +39,8 @@ def test_each_document_with_a_target_is_one_row(
     if sidecar == "turns":
         shard_tokens = max(shard_tokens, 41)  # a chat stays in one shard
     lengths = [*lengths, 2]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "s"
+    with scratch() as folder:
+        path = folder / "s"
         documents = write_store(
             path, lengths, sidecar=sidecar, shard_tokens=shard_tokens, seed=seed
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.feed.making import num_targets, spans_in, window_rows, write_store
+from tests.feed.making import num_targets, scratch, spans_in, window_rows, write_store
 from tokenreel import open_store
 from tokenreel.errors import ConfigError, StoreError
 from tokenreel.rows.windows import Windows
@@ -29,7 +28,7 @@ LENGTHS = st.lists(st.sampled_from([0, 1, 1, 2, 3, 7, 20]), min_size=1, max_size
 @example([1] * 9, 3, True, None, 4, 0)  # windows of nothing but borders
 @example([5, 1, 1, 1], 4, True, None, 30, 0)  # only the last window is one
 @example([20, 20], 5, False, "mask", 6, 3)
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_windows_show_the_stream_and_nothing_untrained(
     lengths: list[int],
     seq_len: int,
@@ -42,8 +41,8 @@ def test_windows_show_the_stream_and_nothing_untrained(
         shard_tokens = max(shard_tokens, 20)  # a chat stays in one shard
     if sum(lengths) < 2:
         lengths = [*lengths, 2]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "s"
+    with scratch() as folder:
+        path = folder / "s"
         documents = write_store(
             path, lengths, sidecar=sidecar, shard_tokens=shard_tokens, seed=seed
         )
@@ -100,7 +99,7 @@ def test_all_windows_are_rows_of_closed_form_where_all_are_trained(tmp_path: Pat
     assert Windows(split=split, seq_len=10, by_document=True).ledger["trained"] == 98
 
 
-def test_a_million_documents_are_surveyed_without_reading_windows(tmp_path: Path) -> None:
+def test_many_short_documents_need_no_table(tmp_path: Path) -> None:
     write_store(tmp_path / "s", [2] * 3000)
     plan = Windows(split=open_store(tmp_path / "s")["train"], seq_len=2, by_document=True)
     assert plan.kept is None

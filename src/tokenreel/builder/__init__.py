@@ -3,6 +3,7 @@
 plan.py       what is built: everything the bytes depend on
 work.py       the source divided into chunks, independent of workers
 encode.py     one chunk: records in, ids out                 (runs on any worker)
+piece.py      its arrays as they grow
 spill.py      an encoded chunk on disk, until the store is whole
 engines/      who runs the chunks: this process, many, or a Ray cluster
 assemble.py   chunks in order: drop, deduplicate, shuffle, split, cut

@@ -2,26 +2,28 @@
 
 Runs in one process, in the order of the source, and decides from document numbers
 and contents alone, so its result is the same whoever encoded the chunks and when.
-Memory: one chunk, or one shuffle buffer; with `deduplicate` 16 bytes of hash (and
-Python's overhead, about 100 bytes) per document, with a global shuffle 16 bytes.
+Memory: one piece, or one shuffle buffer; with `deduplicate` 16 bytes of hash (and
+Python's overhead, about 100 bytes) per document, with a global shuffle 56 bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from functools import lru_cache
 
 import numpy as np
 
 from tokenreel.builder.plan import BuildPlan
 from tokenreel.builder.report import Account
-from tokenreel.builder.spill import Spill, Summary
+from tokenreel.builder.spill import Arrays, Spill, Summary
+from tokenreel.builder.torch_order import torch_permutation
 from tokenreel.seeds import derive_key, scramble, shuffled
 from tokenreel.store.batch import Documents, join_documents
-from tokenreel.store.origins import read_origin
+from tokenreel.store.origins import Origins
 
 GLOBAL_BATCH = 4096
+OPEN_CHUNKS = 2048  # far below the 65,530 mappings that Linux allows a process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,26 @@ class Batch:
         """Return these documents, in this order."""
         return Batch(documents=self.documents.take(order), numbers=self.numbers[order])
 
+    def part(self, start: int, stop: int) -> Batch:
+        """Return documents start to stop, sharing memory."""
+        return Batch(documents=self.documents.part(start, stop), numbers=self.numbers[start:stop])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A piece of a chunk, and which of its documents are kept: int64 [kept]."""
+
+    summary: Summary
+    piece: int
+    batch: Batch
+    kept: np.ndarray
+
+    def documents(self) -> Batch:
+        """Return the documents that are kept."""
+        if len(self.kept) == len(self.batch.numbers):
+            return self.batch
+        return self.batch.take(self.kept)
+
 
 def assemble(
     summaries: Iterable[Summary],
@@ -45,62 +67,61 @@ def assemble(
     account: Account,
 ) -> Iterator[tuple[str, Documents]]:
     """Yield (split, documents) in their final order."""
-    kept = _keep(_load(summaries, spill, account), spill, plan, end_tokens, account)
-    for batch in _shuffled(kept, plan):
-        yield from _dealt(batch, plan, account)
+    loaded = _load(summaries, spill, plan, plan.min_tokens + end_tokens, account)
+    if plan.shuffle == "global":
+        batches = _globally(loaded, spill, plan, account)
+    else:
+        batches = (piece.documents() for piece in loaded if len(piece.kept))
+    if plan.shuffle in ("buffer", "torch-buffer"):
+        batches = _in_buffers(batches, plan)
+    for batch in batches:
+        if account.is_full("train"):
+            account.drop("over budget", np.diff(batch.documents.offsets))
+        else:
+            yield from _dealt(batch, plan, account)
+
+
+def _load(
+    summaries: Iterable[Summary], spill: Spill, plan: BuildPlan, min_tokens: int, account: Account
+) -> Iterator[Loaded]:
+    """Yield the pieces of all chunks, until training has all that it may have."""
+    seen: set[bytes] = set()
+    first = 0
+    for summary in summaries:
+        account.add_chunk(summary)
+        for piece, arrays in enumerate(spill.pieces(summary)):
+            documents = read_documents(arrays)
+            numbers = np.arange(first, first + len(documents))
+            first += len(documents)
+            keep = _keep(arrays, min_tokens, seen if plan.deduplicate else None, account)
+            batch = Batch(documents=documents, numbers=numbers)
+            yield Loaded(summary=summary, piece=piece, batch=batch, kept=np.flatnonzero(keep))
         if account.is_full("train"):
             return
 
 
-def _load(
-    summaries: Iterable[Summary], spill: Spill, account: Account
-) -> Iterator[tuple[Summary, Batch]]:
-    first = 0
-    for summary in summaries:
-        account.add_chunk(summary)
-        numbers = np.arange(first, first + summary.documents)
-        first += summary.documents
-        yield summary, Batch(documents=read_documents(spill, summary.number), numbers=numbers)
-
-
-def read_documents(spill: Spill, number: int) -> Documents:
-    """Return the documents of an encoded chunk, its ids mapped."""
-    arrays = spill.arrays(number)
-    provenance = None
-    if "origins" in arrays:
-        strings, where = np.asarray(arrays["strings"]), Path(spill.folder)
-        records = np.asarray(arrays["origins"])
-        provenance = [read_origin(record, strings, where=where) for record in records]
+def read_documents(arrays: Arrays) -> Documents:
+    """Return the documents of a piece, sharing its memory."""
+    has_origins = "origins" in arrays
     return Documents(
         ids=arrays["ids"],
-        offsets=np.asarray(arrays["offsets"]),
+        offsets=arrays["offsets"],
         turns=arrays.get("turns"),
-        turn_offsets=None if "turns" not in arrays else np.asarray(arrays["turn_offsets"]),
-        provenance=provenance,
+        turn_offsets=arrays.get("turn_offsets"),
+        provenance=Origins(arrays["origins"], arrays["strings"]) if has_origins else None,
     )
 
 
-def _keep(
-    loaded: Iterable[tuple[Summary, Batch]],
-    spill: Spill,
-    plan: BuildPlan,
-    end_tokens: int,
-    account: Account,
-) -> Iterator[Batch]:
-    seen: set[bytes] = set()
-    for summary, batch in loaded:
-        lengths = np.diff(batch.documents.offsets)
-        keep = lengths >= plan.min_tokens + end_tokens
-        account.drop("too short", lengths[~keep])
-        if plan.deduplicate:
-            hashes = spill.arrays(summary.number)["hashes"]
-            first = np.array([_is_new(bytes(item), seen) for item in hashes], bool)
-            account.drop("duplicate", lengths[keep & ~first])
-            keep &= first
-        if keep.all():
-            yield batch
-        elif keep.any():
-            yield batch.take(np.flatnonzero(keep))
+def _keep(arrays: Arrays, min_tokens: int, seen: set[bytes] | None, account: Account) -> np.ndarray:
+    """Tell which documents of a piece are kept; `seen` are the hashes of those before."""
+    lengths = np.diff(arrays["offsets"])
+    keep = lengths >= min_tokens
+    account.drop("too short", lengths[~keep])
+    if seen is not None:
+        is_new = np.array([_is_new(item, seen) for item in arrays["hashes"].tolist()], bool)
+        account.drop("duplicate", lengths[keep & ~is_new])
+        keep &= is_new
+    return keep
 
 
 def _is_new(item: bytes, seen: set[bytes]) -> bool:
@@ -110,30 +131,27 @@ def _is_new(item: bytes, seen: set[bytes]) -> bool:
     return True
 
 
-def _shuffled(batches: Iterable[Batch], plan: BuildPlan) -> Iterator[Batch]:
-    if plan.shuffle == "none":
-        yield from batches
-    elif plan.shuffle == "buffer":
-        for number, block in enumerate(_blocks(batches, plan.shuffle_buffer)):
-            key = derive_key("shuffle", plan.seed, number)
-            yield block.take(shuffled(len(block.numbers), key))
-    else:
-        yield from _globally(batches, plan)
+def _in_buffers(batches: Iterable[Batch], plan: BuildPlan) -> Iterator[Batch]:
+    """Shuffle every `shuffle_buffer` documents among themselves."""
+    permute = torch_permutation if plan.shuffle == "torch-buffer" else shuffled
+    for number, block in enumerate(_blocks(batches, plan.shuffle_buffer)):
+        key = derive_key("shuffle", plan.seed, number)
+        yield block.take(permute(len(block.numbers), key))
 
 
 def _blocks(batches: Iterable[Batch], size: int) -> Iterator[Batch]:
     """Regroup batches into blocks of `size` documents; the last may be smaller."""
     waiting: list[Batch] = []
-    count = 0
+    room = size
     for batch in batches:
-        waiting.append(batch)
-        count += len(batch.numbers)
-        while count >= size:
-            joined = _join(waiting)
-            yield joined.take(np.arange(size))
-            waiting = [joined.take(np.arange(size, count))]
-            count -= size
-    if count:
+        start, count = 0, len(batch.numbers)
+        while count - start >= room:
+            yield _join([*waiting, batch.part(start, start + room)])
+            start, room, waiting = start + room, size, []
+        if start < count:
+            waiting.append(batch.part(start, count))
+            room -= count - start
+    if waiting:
         yield _join(waiting)
 
 
@@ -146,23 +164,44 @@ def _join(batches: list[Batch]) -> Batch:
     )
 
 
-def _globally(batches: Iterable[Batch], plan: BuildPlan) -> Iterator[Batch]:
-    """Shuffle all documents of the build: chunks stay mapped, documents are picked from them."""
-    chunks = list(batches)
-    starts = np.cumsum([0, *(len(chunk.numbers) for chunk in chunks)])
-    order = shuffled(int(starts[-1]), derive_key("shuffle", plan.seed, "global"))
+def _globally(
+    loaded: Iterable[Loaded], spill: Spill, plan: BuildPlan, account: Account
+) -> Iterator[Batch]:
+    """Shuffle all documents of the build: only where they lie is held in memory."""
+    pieces: list[tuple[Summary, int]] = []
+    kept: list[np.ndarray] = []
+    numbers: list[np.ndarray] = []
+    lengths: list[np.ndarray] = []
+    for piece in loaded:
+        pieces.append((piece.summary, piece.piece))
+        kept.append(piece.kept)
+        numbers.append(piece.batch.numbers[piece.kept])
+        lengths.append(np.diff(piece.batch.documents.offsets)[piece.kept])
+    if not pieces:
+        return
+    owner = np.repeat(np.arange(len(pieces)), [len(part) for part in kept])
+    within, number, length = (np.concatenate(part) for part in (kept, numbers, lengths))
+    order = shuffled(len(owner), derive_key("shuffle", plan.seed, "global"))
+    opened = lru_cache(maxsize=OPEN_CHUNKS)(lambda which: _open(spill, *pieces[which]))
     for first in range(0, len(order), GLOBAL_BATCH):
+        if account.is_full("train"):
+            account.drop("over budget", length[order[first:]])
+            return
         wanted = order[first : first + GLOBAL_BATCH]
-        owner = np.searchsorted(starts, wanted, side="right") - 1
-        # Picked chunk by chunk, then put into the order that is wanted.
-        by_chunk = np.argsort(owner, kind="stable")
-        parts = [
-            chunks[number].take(wanted[owner == number] - starts[number])
-            for number in np.unique(owner)
-        ]
+        # Picked piece by piece, then put into the order that is wanted.
+        by_piece = np.argsort(owner[wanted], kind="stable")
+        picked = wanted[by_piece]
+        bounds = np.flatnonzero(np.diff(owner[picked])) + 1
+        groups = np.split(picked, bounds)
+        parts = [opened(int(owner[group[0]])).take(within[group]) for group in groups]
+        documents = parts[0] if len(parts) == 1 else join_documents(parts)
         place = np.empty(len(wanted), np.int64)
-        place[by_chunk] = np.arange(len(wanted))
-        yield _join(parts).take(place)
+        place[by_piece] = np.arange(len(wanted))
+        yield Batch(documents=documents.take(place), numbers=number[wanted])
+
+
+def _open(spill: Spill, summary: Summary, piece: int) -> Documents:
+    return read_documents(spill.pieces(summary)[piece])
 
 
 def _dealt(batch: Batch, plan: BuildPlan, account: Account) -> Iterator[tuple[str, Documents]]:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from tokenreel.builder.assemble import assemble
 from tokenreel.builder.encode import Job
-from tokenreel.builder.engines import local, ray
-from tokenreel.builder.plan import BuildPlan
+from tokenreel.builder.engines.local import run_here, run_in_processes
+from tokenreel.builder.engines.ray import run_on_ray
+from tokenreel.builder.plan import make_plan
 from tokenreel.builder.report import Account
 from tokenreel.builder.spill import Spill, Summary
-from tokenreel.builder.work import divide
-from tokenreel.errors import ConfigError
+from tokenreel.builder.work import Chunk, divide, sendable
+from tokenreel.errors import ConfigError, EmptyError, MismatchError, differing_fields
 from tokenreel.progress import SILENT, Progress
+from tokenreel.store.canonical import digest
 from tokenreel.store.door import open_store
 from tokenreel.store.store import Store
 from tokenreel.store.target import BUILD_FOLDER
@@ -28,7 +31,7 @@ from tokenreel.text.sources.protocol import TextSource
 from tokenreel.text.tokenizers import Tokenizer, load_tokenizer
 
 ENGINES = ("local", "ray")
-SPILL_FOLDER = "chunks"
+SPILL_PREFIX = "chunks-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +57,18 @@ def build(
     replace: bool = False,
     restart: bool = False,
     progress: Progress = SILENT,
+    watch: Callable[[Account], None] = lambda account: None,
     source_options: dict[str, Any] | None = None,
     **choices: Any,
 ) -> Built:
     """Build a store; `choices` are the fields of BuildPlan (seed, val_frac, shuffle, …).
 
-    Killed and called again with the same arguments it goes on where it was. The
-    store does not depend on workers, engine, address or tokenizer_engine.
+    Killed and called again with the same arguments it goes on where it was; a build of
+    something else is refused until `restart`. The tokens do not depend on workers,
+    engine, address or tokenizer_engine (whose name goes into the manifest's notes).
+    While it runs it needs twice the disk of the store: encoded chunks wait in
+    `.build/` until all is written. `watch` is shown the account after every chunk.
+    With workers, a script needs the usual `if __name__ == "__main__":`.
 
     >>> import tempfile
     >>> built = build(iter(["one", "two"]), out=tempfile.mkdtemp() + "/s", tokenizer="byte")
@@ -71,12 +79,11 @@ def build(
         raise ConfigError("unknown engine", expected=" or ".join(ENGINES), actual=repr(engine))
     if workers < 1:
         raise ConfigError("bad number of workers", expected=">= 1", actual=workers)
-    options = {"text_key": None, **(source_options or {})} if chat else (source_options or {})
-    source = open_source(sources, **options)
+    plan = make_plan(template=_template(template) if chat else None, **choices)
+    source = open_source(sources, **_source_options(sources, source_options or {}, chat=chat))
     encoder = load_tokenizer(tokenizer, engine=tokenizer_engine)
-    plan = BuildPlan(template=_template(template) if chat else None, **choices)
     account = Account()
-    with StoreWriter(
+    with _open_writer(
         out,
         vocab_size=encoder.vocab_size,
         shard_bytes=shard_bytes,
@@ -87,24 +94,31 @@ def build(
         replace=replace,
         restart=restart,
     ) as writer:
-        spill = Spill(Path(out) / BUILD_FOLDER / SPILL_FOLDER)
-        spill.folder.mkdir(exist_ok=True)
+        spill = _open_spill(writer, restart=restart)
         job = Job(
-            source=source,
+            source=sendable(source),
             tokenizer=encoder,
             plan=plan,
             spill_folder=spill.folder.absolute(),
             dtype=writer.facts.token_dtype,
         )
+        parts = source.ranges(plan.chunk_bytes)
+        progress.start("building", total=sum(part.num_bytes for part in parts) or None, unit="B")
+        chunks = divide(source, parts, chunk_bytes=plan.chunk_bytes, known=spill.verified)
         runner = _Runner(engine=engine, workers=workers, address=address)
-        summaries = _reported(runner.run(job, spill), source, plan, progress)
         end_tokens = 0 if plan.end_id(encoder) is None else 1
-        for split, documents in assemble(
-            summaries, spill, plan=plan, end_tokens=end_tokens, account=account
-        ):
-            writer.add_batch(documents, split=split)
+        with closing(runner.run(job, chunks)) as summaries:
+            for split, documents in assemble(
+                _watched(summaries, account, progress, watch),
+                spill,
+                plan=plan,
+                end_tokens=end_tokens,
+                account=account,
+            ):
+                writer.add_batch(documents, split=split)
         writer.notes.update(tokenizer_engines=sorted(account.engines))
-        shutil.rmtree(spill.folder)
+        _refuse_empty(account, writer.path)
+        spill.remove()
     return Built(store=open_store(out), report=account.as_dict())
 
 
@@ -114,27 +128,88 @@ class _Runner:
     workers: int
     address: str
 
-    def run(self, job: Job, spill: Spill) -> Iterator[Summary]:
-        def done(number: int) -> dict[str, Any] | None:
-            summary = spill.summary(number)
-            return None if summary is None else summary.cursor
-
-        chunks = divide(job.source, job.plan.chunk_bytes, done=done)
+    def run(self, job: Job, chunks: Iterator[Chunk]) -> Generator[Summary, None, None]:
         if self.engine == "ray":
-            return ray.run_on_ray(job, chunks, address=self.address, workers=self.workers)
-        if self.workers == 1:
-            return local.run_here(job, chunks)
-        return local.run_in_processes(job, chunks, workers=self.workers)
+            yield from run_on_ray(job, chunks, address=self.address, workers=self.workers)
+        elif self.workers == 1:
+            yield from run_here(job, chunks)
+        else:
+            yield from run_in_processes(job, chunks, workers=self.workers)
 
 
-def _reported(
-    summaries: Iterator[Summary], source: TextSource, plan: BuildPlan, progress: Progress
+def _watched(
+    summaries: Iterable[Summary],
+    account: Account,
+    progress: Progress,
+    watch: Callable[[Account], None],
 ) -> Iterator[Summary]:
-    total = sum(part.num_bytes for part in source.ranges(plan.chunk_bytes))
-    progress.start("building", total=total or None, unit="B")
     for summary in summaries:
-        progress.advance(summary.text_bytes)
         yield summary
+        progress.advance(summary.source_bytes)
+        watch(account)
+
+
+def _open_writer(out: str | PathLike[str], **facts: Any) -> StoreWriter:
+    """Open the writer; if another build is unfinished here, say field by field what differs."""
+    try:
+        return StoreWriter(out, **facts)
+    except MismatchError as error:
+        raise MismatchError(
+            "an unfinished build of something else is here",
+            where=error.where,
+            differing=_by_name(error.differing),
+            remedy="build that one to its end, or restart (--restart) to begin anew",
+        ) from None
+
+
+def _by_name(differing: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[object, object]]:
+    """Return the fields inside `build`, and of `tokenizer` its fingerprint, as fields."""
+    fields: dict[str, tuple[object, object]] = {}
+    for name, (expected, actual) in differing.items():
+        if name == "tokenizer" and isinstance(expected, Mapping) and isinstance(actual, Mapping):
+            inner = differing_fields(expected, actual)
+            fields[name] = inner.get("fingerprint", (expected.get("name"), actual.get("name")))
+        elif name == "build" and isinstance(expected, Mapping) and isinstance(actual, Mapping):
+            fields |= differing_fields(expected, actual)
+        else:
+            fields[name] = (expected, actual)
+    return fields
+
+
+def _open_spill(writer: StoreWriter, *, restart: bool) -> Spill:
+    """Return the folder of encoded chunks; its name says of which build, so none are mixed up."""
+    parent = writer.path / BUILD_FOLDER
+    name = f"{SPILL_PREFIX}{digest(asdict(writer.facts))[:16]}"
+    for folder in parent.glob(f"{SPILL_PREFIX}*"):
+        if restart or folder.name != name:
+            shutil.rmtree(folder)
+    spill = Spill(parent / name, writer.facts.token_dtype)
+    spill.begin()
+    return spill
+
+
+def _refuse_empty(account: Account, path: Path) -> None:
+    if any(split.tokens for split in account.splits.values()):
+        return
+    report = account.as_dict()
+    reasons = {reason: counts["documents"] for reason, counts in report["dropped"].items()}
+    reasons |= {f"skipped: {reason}": count for reason, count in report["skipped"].items()}
+    gone = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
+    raise EmptyError(
+        "nothing is left of the sources, so there is no store",
+        where=path,
+        expected="at least one token",
+        actual=f"{account.documents:,} documents" + (f" ({gone})" if gone else ""),
+        remedy="look at the sources and at what is dropped (min_tokens, budgets, on_bad)",
+    )
+
+
+def _source_options(sources: Spec, options: dict[str, Any], *, chat: bool) -> dict[str, Any]:
+    opened = isinstance(sources, TextSource) or (
+        isinstance(sources, (list, tuple)) and all(isinstance(s, TextSource) for s in sources)
+    )
+    # A source that is open already has its own options.
+    return {"text_key": None, **options} if chat and not opened else options
 
 
 def _template(template: str | Template) -> Template:

@@ -10,7 +10,8 @@ STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:0 1rem;color:#222}
 h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}table{border-collapse:collapse}
 td,th{padding:.15rem .8rem .15rem 0;text-align:left;vertical-align:top}td.n{text-align:right}
-svg{display:block}svg text{font:12px system-ui,sans-serif;fill:#444}code{font-size:.9em}
+svg{display:block;margin:.3rem 0}td svg{margin:.45rem 0 0}
+svg text{font:12px system-ui,sans-serif;fill:#444}code{font-size:.9em}
 @media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}svg text{fill:#bbb}}
 """
 COLOURS = {
@@ -34,6 +35,7 @@ def report_page(title: str, report: dict[str, Any]) -> str:
             "Skipped while reading",
             {reason: {"documents": count} for reason, count in report["skipped"].items()},
         ),
+        _places(report["skipped_places"]),
     ]
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     return (
@@ -117,3 +119,19 @@ def _reasons(title: str, reasons: dict[str, dict[str, int]]) -> str:
         for reason, counts in reasons.items()
     )
     return f"<h2>{title}</h2><table>{rows}</table>"
+
+
+def _places(places: Sequence[dict[str, Any]]) -> str:
+    if not places:
+        return ""
+    rows = "".join(
+        f"<tr><td><code>{escape(str(place.get('file', '(memory)')))}</code></td>"
+        f'<td class="n">{_line(place)}</td><td>{escape(str(place["reason"]))}</td></tr>'
+        for place in places
+    )
+    head = "<tr><th>file</th><th>line</th><th>reason</th></tr>"
+    return f"<p>where, up to a hundred:</p><table>{head}{rows}</table>"
+
+
+def _line(place: dict[str, Any]) -> str:
+    return f"{place['row'] + 1:,}" if "row" in place else "–"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from tokenreel.errors import ConfigError
@@ -12,7 +13,7 @@ from tokenreel.text.sources.protocol import TextSource
 from tokenreel.text.tokenizers import END_OF_TEXT, NGPT_SPECIALS, Tokenizer
 
 VERSION = 1  # of the way documents are ordered, split and cut; goes into the manifest
-SHUFFLES = ("none", "buffer", "global")
+SHUFFLES = ("none", "buffer", "torch-buffer", "global")
 CHUNK_BYTES = 4 * 1024 * 1024
 END_TOKENS = (END_OF_TEXT, "</s>", "<|end_of_text|>", "<eos>", NGPT_SPECIALS["eot"])
 
@@ -25,6 +26,7 @@ class BuildPlan:
     appended; chats end by their template). val_frac gives each document a seeded
     chance to be validation; val_tokens and train_tokens are budgets, filled in this
     order, the last document of each cut to fit. min_tokens counts without the end.
+    shuffle "torch-buffer" is "buffer" with torch's generator in place of a hash.
     """
 
     template: Template | None = None
@@ -91,8 +93,26 @@ class BuildPlan:
             "val_tokens": self.val_tokens,
             "train_tokens": self.train_tokens,
             "shuffle": self.shuffle,
-            "shuffle_buffer": self.shuffle_buffer if self.shuffle == "buffer" else None,
+            "shuffle_buffer": self.shuffle_buffer if self.shuffle.endswith("buffer") else None,
             "deduplicate": self.deduplicate,
             "min_tokens": self.min_tokens,
             "chunk_bytes": self.chunk_bytes,
         }
+
+
+def make_plan(**choices: Any) -> BuildPlan:
+    """Return the plan of these choices; a wrong name is an error that suggests the nearest.
+
+    >>> make_plan(seed=7).seed
+    7
+    """
+    known = [field.name for field in fields(BuildPlan)]
+    for name in choices:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise ConfigError(
+                f"unknown choice {name!r}",
+                expected=", ".join(known),
+                remedy=f"did you mean {near[0]!r}?" if near else "leave it out",
+            )
+    return BuildPlan(**choices)

@@ -12,6 +12,7 @@ from tokenreel.store.batch import Documents
 from tokenreel.text.turns import trained_lengths
 
 NUM_CLASSES = 64
+MAX_PLACES = 100
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,6 +38,7 @@ class Account:
     dropped_documents: dict[str, int] = field(default_factory=dict)
     dropped_tokens: dict[str, int] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
+    places: list[dict[str, Any]] = field(default_factory=list)
     engines: set[str] = field(default_factory=set)
 
     def add_chunk(self, summary: Summary) -> None:
@@ -44,9 +46,11 @@ class Account:
         self.documents += summary.documents
         self.tokens_total += summary.tokens
         self.text_bytes += summary.text_bytes
-        self.engines.add(summary.engine)
+        if summary.documents:
+            self.engines.add(summary.engine)
         for reason, count in summary.skipped.items():
             self.skipped[reason] = self.skipped.get(reason, 0) + count
+        self.places += summary.places[: MAX_PLACES - len(self.places)]
 
     def keep(self, split: str, documents: Documents) -> None:
         """Count documents that go into a split."""
@@ -58,9 +62,8 @@ class Account:
         if documents.turns is not None:
             trained = int(trained_lengths(documents.turns).sum())
         account.trained += trained
-        classes = np.zeros(len(lengths), np.int64)
-        positive = lengths > 0
-        classes[positive] = np.floor(np.log2(lengths[positive])).astype(np.int64) + 1
+        # The binary exponent: n = m * 2**k with 1/2 <= m < 1, and 0 for 0.
+        classes = np.frexp(lengths.astype(np.float64))[1]
         account.lengths += np.bincount(classes, minlength=NUM_CLASSES)
 
     def drop(self, reason: str, lengths: np.ndarray) -> None:
@@ -111,6 +114,7 @@ class Account:
                 for reason, count in sorted(self.dropped_documents.items())
             },
             "skipped": dict(sorted(self.skipped.items())),
+            "skipped_places": self.places,
             "splits": {
                 name: {
                     "documents": split.documents,

@@ -1,92 +1,194 @@
 """An encoded chunk on disk, until the store is whole.
 
-A folder of .npy files and a summary, `00012/`, that appears by one rename: a chunk
-is there whole or not at all, however often it is encoded, by whichever worker. It
-is not fsynced: if the machine dies, the checksums in the summary tell, and the
-chunk is encoded again. The chunks of a build take as much disk as its store.
+    000012.chunk    arrays of piece 0 · arrays of piece 1 · … · summary (JSON) · its length u64
+    731.000013.at   what process 731 is at, should it die
+
+A chunk is one file that appears by one rename: it is there whole or not at all,
+however often it is encoded, by whichever worker. It is not fsynced: if the machine
+dies, the CRC-32 of each array (3 GB/s) tells, and the chunk is encoded again. Pieces
+keep memory bounded where a chunk is large, as a compressed file is.
+
+The chunks of a build take as much disk as its store, and go when it is whole.
 """
 
 from __future__ import annotations
 
+import mmap
+import os
 import shutil
+import struct
 import uuid
 import zlib
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tokenreel.errors import FormatError
-from tokenreel.store.canonical import canonical_bytes, read_canonical
+from tokenreel.store.canonical import MAX_JSON_BYTES, canonical_bytes, parse_canonical
+from tokenreel.store.origins import ORIGIN
+from tokenreel.text.turns import TURN
 
-SUMMARY_NAME = "summary.json"
+ALIGNMENT = 64
+LENGTH = struct.Struct("<Q")
+HASH = np.dtype("V16")
+# The ids have the dtype of the store that is built.
+DTYPES = {
+    "offsets": np.dtype("<i8"),
+    "turns": TURN,
+    "turn_offsets": np.dtype("<i8"),
+    "origins": ORIGIN,
+    "strings": np.dtype("u1"),
+    "hashes": HASH,
+}
+Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What is known of an encoded chunk without reading its arrays."""
+    """What is known of an encoded chunk without reading its arrays.
+
+    `pieces` say of each array (count, first byte in the file, CRC-32). A chunk of a
+    stream has the number of its source in `stream`, the cursor behind it, and where
+    the stream cannot be read twice the digest of its records in `content`.
+    """
 
     number: int
-    documents: int
-    tokens: int
-    text_bytes: int
-    engine: str
+    documents: int = 0
+    tokens: int = 0
+    text_bytes: int = 0
+    source_bytes: int = 0
+    engine: str = ""
+    stream: int | None = None
     cursor: dict[str, Any] | None = None
+    content: str | None = None
     skipped: dict[str, int] = field(default_factory=dict)
-    checksums: dict[str, int] = field(default_factory=dict)
+    places: list[dict[str, Any]] = field(default_factory=list)
+    pieces: list[dict[str, list[int]]] = field(default_factory=list)
 
 
 class Spill:
-    """The folder that holds the encoded chunks of a build."""
+    """The folder that holds the encoded chunks of one build."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, token_dtype: np.dtype) -> None:
         self.folder = folder
+        self._dtypes = {**DTYPES, "ids": token_dtype}
 
-    def write(self, summary: Summary, arrays: dict[str, np.ndarray]) -> Summary:
-        """Put a chunk there; if another worker was faster, that one stays."""
-        checksums = {name: _checksum(array) for name, array in arrays.items()}
-        whole = Summary(**{**asdict(summary), "checksums": checksums})
-        temporary = self.folder / f"{summary.number:06d}.{uuid.uuid4().hex}.tmp"
-        temporary.mkdir(parents=True)
-        for name, array in arrays.items():
-            np.save(temporary / f"{name}.npy", array, allow_pickle=False)
-        (temporary / SUMMARY_NAME).write_bytes(canonical_bytes(asdict(whole)))
-        try:
-            temporary.rename(self._place(summary.number))
-        except OSError:
-            shutil.rmtree(temporary)
-            return self.summary(summary.number) or whole
-        return whole
+    def begin(self) -> None:
+        """Make the folder, and remove what a build that was killed left half-done."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for path in (*self.folder.glob("*.tmp"), *self.folder.glob("*.at")):
+            path.unlink(missing_ok=True)
 
-    def summary(self, number: int) -> Summary | None:
+    def remove(self) -> None:
+        """Remove the folder, all at once: what is left of it is never taken for a build's chunks."""
+        gone = self.folder.with_name(f"{self.folder.name}.gone")
+        self.folder.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+    def create(self, number: int) -> ChunkWriter:
+        """Return a writer of a chunk; nothing is there before its `finish`."""
+        return ChunkWriter(self._place(number))
+
+    def verified(self, number: int) -> Summary | None:
         """Return the summary of a chunk, or None if it is not there or not whole."""
-        path = self._place(number) / SUMMARY_NAME
-        if not path.exists():
+        if not self._place(number).exists():
             return None
         try:
-            summary = Summary(**read_canonical(path))  # type: ignore[arg-type]
-            self._check(summary)
-        except (FormatError, TypeError, ValueError, OSError):
-            shutil.rmtree(self._place(number))
+            return self._verify(number)
+        except (FormatError, TypeError, ValueError, KeyError, OSError):
+            self._place(number).unlink(missing_ok=True)
             return None
+
+    def pieces(self, summary: Summary) -> list[Arrays]:
+        """Return the arrays of each piece of a chunk, mapped."""
+        if not summary.pieces:
+            return []
+        with self._place(summary.number).open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return [
+            {
+                name: np.frombuffer(mapped, self._dtypes[name], count, start)
+                for name, (count, start, _) in piece.items()
+            }
+            for piece in summary.pieces
+        ]
+
+    def _verify(self, number: int) -> Summary:
+        path = self._place(number)
+        summary = Summary(**read_trailer(path))
+        for piece, arrays in zip(summary.pieces, self.pieces(summary), strict=True):
+            for name, (_, _, checksum) in piece.items():
+                if _checksum(arrays[name]) != checksum:
+                    raise FormatError("an encoded chunk is damaged", where=path)
+        if summary.number != number:
+            raise FormatError("an encoded chunk has another's name", where=path)
         return summary
 
-    def arrays(self, number: int) -> dict[str, np.ndarray]:
-        """Return the arrays of a chunk, mapped."""
-        return {
-            path.stem: np.load(path, mmap_mode="r", allow_pickle=False)
-            for path in self._place(number).glob("*.npy")
-        }
-
-    def _check(self, summary: Summary) -> None:
-        arrays = self.arrays(summary.number)
-        if {name: _checksum(array) for name, array in arrays.items()} != summary.checksums:
-            raise FormatError("an encoded chunk is damaged", where=self._place(summary.number))
-
     def _place(self, number: int) -> Path:
-        return self.folder / f"{number:06d}"
+        return self.folder / f"{number:06d}.chunk"
+
+
+class ChunkWriter:
+    """Write the pieces of a chunk; `finish` gives the file its name."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._temporary = path.with_suffix(f".{uuid.uuid4().hex}.tmp")
+        self._file = self._temporary.open("wb", buffering=0)
+        self._end = 0
+        self._pieces: list[dict[str, list[int]]] = []
+
+    def add(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Append a piece."""
+        piece = {}
+        for name, array in arrays.items():
+            data = np.ascontiguousarray(array)
+            self._end += -self._end % ALIGNMENT
+            piece[name] = [len(data), self._end, _checksum(data)]
+            self._write(_bytes(data), self._end)
+            self._end += data.nbytes
+        self._pieces.append(piece)
+
+    def finish(self, summary: Summary) -> Summary:
+        """Write the summary and let the chunk appear; one that is there already is replaced."""
+        whole = replace(summary, pieces=self._pieces)
+        trailer = canonical_bytes(asdict(whole))
+        self._write(trailer + LENGTH.pack(len(trailer)), self._end)
+        self._file.close()
+        self._temporary.rename(self._path)
+        return whole
+
+    def abandon(self) -> None:
+        """Remove what was written; after `finish` there is nothing to remove."""
+        self._file.close()
+        self._temporary.unlink(missing_ok=True)
+
+    def _write(self, data: bytes | memoryview, place: int) -> None:
+        view = memoryview(data)
+        while len(view):
+            written = os.pwrite(self._file.fileno(), view, place)
+            view, place = view[written:], place + written
+
+
+def read_trailer(path: Path) -> dict[str, Any]:
+    """Return the summary at the end of a chunk file, or raise FormatError."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - LENGTH.size))
+        tail = file.read()
+        length = LENGTH.unpack(tail)[0] if len(tail) == LENGTH.size else 0
+        if not 0 < length <= min(size - LENGTH.size, MAX_JSON_BYTES):
+            raise FormatError("an encoded chunk is cut short", where=path)
+        file.seek(size - LENGTH.size - length)
+        return parse_canonical(file.read(length), where=path)
+
+
+def _bytes(array: np.ndarray) -> memoryview:
+    return memoryview(array.view(np.uint8).data if array.size else b"")
 
 
 def _checksum(array: np.ndarray) -> int:
-    return zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"")
+    return zlib.crc32(_bytes(array))

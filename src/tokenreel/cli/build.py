@@ -184,9 +184,7 @@ class _Bar:
 
     def watch(self, account: Account) -> None:
         """Show the counts."""
-        self._drawn.update(
-            self._task, documents=account.documents, tokens=account.tokens_total
-        )
+        self._drawn.update(self._task, documents=account.documents, tokens=account.tokens_total)
 
 
 @contextmanager

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import asdict
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
-from tokenreel.errors import ConfigError, MismatchError, differing_fields
+from tokenreel.errors import ConfigError
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.gather import Gathered, empty_rows, gather
 from tokenreel.feed.plain import CommonFields, plain_windows
 from tokenreel.feed.prefetch import ahead
 from tokenreel.feed.recipe import Recipe, Source
+from tokenreel.feed.state import check_state, make_state
+from tokenreel.feed.tokens import tokens_of
 from tokenreel.feed.trace import Explained, Hit, explain, where
+from tokenreel.feed.watch import EpochWatch
 from tokenreel.feed.weights import spans_of
 from tokenreel.order.order import VERSIONS, Located, Order, SourceRows
 from tokenreel.order.schedule import Change, normalised
@@ -33,8 +37,7 @@ from tokenreel.store.canonical import digest
 from tokenreel.store.door import open_store
 from tokenreel.store.store import Store
 
-STATE_VERSION = 1
-FEW_SHARDS = 32
+NOT_IN_BATCHES = ("accumulate", "steps")  # settings that change no row of any batch
 
 
 class Feed:
@@ -63,6 +66,7 @@ class Feed:
         self.order = _order(self.recipe, self.plans)
         self.step = 0
         self._changes: list[dict[str, Any]] = []
+        self._watch = EpochWatch(self.plans, self.order)
         self._plain = plain_windows(self.plans, self.order)
         self._common = CommonFields(self.recipe.seq_len)
 
@@ -71,9 +75,9 @@ class Feed:
         """What the batches depend on, ready for JSON: stores by content, not by path."""
         recipe = asdict(self.recipe)
         for item in recipe["sources"]:
-            del item["path"]
+            del item["path"], item["mode"]
         return {
-            "recipe": {key: value for key, value in recipe.items() if key != "accumulate"},
+            "recipe": {key: value for key, value in recipe.items() if key not in NOT_IN_BATCHES},
             "stores": [store.fingerprint for store in self.stores],
             "plans": [plan.settings for plan in self.plans],
             "order": dict(VERSIONS),
@@ -94,6 +98,7 @@ class Feed:
         if step < 0:
             raise ConfigError("bad step", expected=">= 0", actual=step)
         start = step * self.recipe.batch_size + rank * size
+        self._watch.check(start + size)
         if self._plain is not None:
             shape = self._shape(size)
             inputs = np.empty(shape, np.int64) if out is None else out.input_ids
@@ -130,16 +135,15 @@ class Feed:
         if not len(mine):
             return
         pieces = plan.pieces(located.row[mine])
-        shards, buffer = np.arange(len(plan.split.shards)), pieces.shard
-        if len(shards) > FEW_SHARDS:  # open no more than these rows need
-            shards, buffer = np.unique(pieces.shard, return_inverse=True)
+        spans = spans_of(plan.split, pieces)
+        shards, buffer, pieces = tokens_of(plan.split, pieces)
         gather(
-            tuple(plan.split.shards[shard].tokens for shard in shards),
+            shards,
             pieces,
             rows,
             out_row=mine,
             buffer=buffer,
-            spans=spans_of(plan.split, pieces),
+            spans=spans,
             pad_id=self.recipe.pad_id,
         )
 
@@ -160,15 +164,21 @@ class Feed:
 
     def stream(self, *, rank: int = 0, world: int = 1, prefetch: int = 0) -> Iterator[Batch]:
         """Yield batches from the current step on; `prefetch` of them are made ahead."""
-        self._rank_rows(rank, world)
+        self._rank_rows(rank, world)  # refused here, not when the first batch is asked for
+        return self._stream(rank=rank, world=world, prefetch=prefetch)
+
+    def _stream(self, *, rank: int, world: int, prefetch: int) -> Iterator[Batch]:
         steps = range(self.step, self.recipe.steps or sys.maxsize)
 
-        def make(step: int) -> Batch:
-            return self.batch(step, rank=rank, world=world)
+        def make(step: int) -> tuple[Order, Batch]:
+            return self.order, self.batch(step, rank=rank, world=world)
 
-        for batch in ahead(make, iter(steps), depth=prefetch):
-            self.step = batch.step + 1
-            yield batch
+        with closing(ahead(make, iter(steps), depth=prefetch)) as batches:
+            for order, made in batches:
+                # A batch made ahead of a change of weights is of an order that is gone.
+                batch = made if order is self.order else make(made.step)[1]
+                self.step = batch.step + 1
+                yield batch
 
     def __len__(self) -> int:
         """How many steps the recipe has, or one pass over all rows of all sources takes."""
@@ -196,10 +206,14 @@ class Feed:
 
     def _set_order(self, order: Order) -> None:
         self.order = order
+        self._watch = EpochWatch(self.plans, order)
         self._plain = plain_windows(self.plans, order)
 
     def change_weights(self, weights: Mapping[str, float]) -> None:
-        """Go on with other weights from the current step on; no row is repeated or lost."""
+        """Go on with other weights from the current step on; no row is repeated or lost.
+
+        Phases of the recipe that have not come yet no longer do.
+        """
         names = [source.name for source in self.recipe.sources]
         shares = normalised(weights, names, temperature=self.recipe.temperature)
         self._set_order(self.order.change(self.step * self.recipe.batch_size, shares))
@@ -207,25 +221,11 @@ class Feed:
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the feed is: a step, and what it must fit to be loaded."""
-        return {
-            "version": STATE_VERSION,
-            "step": self.step,
-            "changes": [dict(change) for change in self._changes],
-            "fingerprint": self.fingerprint,
-            "identity": self.identity,
-        }
+        return make_state(self.step, self._changes, self.identity)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where the state says; a state of something else raises MismatchError."""
-        if state.get("version") != STATE_VERSION:
-            raise ConfigError(
-                "unknown version of a feed's state",
-                expected=STATE_VERSION,
-                actual=state.get("version"),
-            )
-        if state["fingerprint"] != self.fingerprint:
-            differing = differing_fields(_flat(state["identity"]), _flat(self.identity))
-            raise MismatchError("the state belongs to another run", differing=differing)
+        check_state(state, self.identity)
         self._set_order(_order(self.recipe, self.plans))
         self._changes = []
         for change in state["changes"]:
@@ -248,19 +248,6 @@ def _rows_of(out: Batch | None) -> Gathered | None:
     )
 
 
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    if isinstance(value, dict):
-        items = value.items()
-    elif isinstance(value, (list, tuple)):
-        items = {str(i): item for i, item in enumerate(value)}.items()
-    else:
-        return {prefix: value}
-    flat: dict[str, Any] = {}
-    for key, item in items:
-        flat.update(_flat(item, f"{prefix}.{key}" if prefix else str(key)))
-    return flat
-
-
 def _open(source: Source) -> Store:
     return open_store(
         source.path,
@@ -268,6 +255,7 @@ def _open(source: Source) -> Store:
         dtype=source.dtype,
         vocab_size=source.vocab_size,
         eos_id=source.eos_id,
+        mode=source.mode,
     )
 
 

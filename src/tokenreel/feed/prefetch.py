@@ -8,18 +8,25 @@ step, whatever was waiting.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
-from tokenreel.feed.batch import Batch
+from tokenreel.errors import ConfigError
+
+Made = TypeVar("Made")
 
 
-def ahead(make: Callable[[int], Batch], steps: Iterator[int], *, depth: int) -> Iterator[Batch]:
+def ahead(
+    make: Callable[[int], Made], steps: Iterator[int], *, depth: int
+) -> Generator[Made, None, None]:
     """Yield make(step) for each step in order, computing up to `depth` ahead."""
+    if depth < 0:
+        raise ConfigError("bad prefetch", expected=">= 0", actual=depth)
     if depth == 0:
         yield from map(make, steps)
         return
-    waiting: deque[Future[Batch]] = deque()
+    waiting: deque[Future[Made]] = deque()
     pool = ThreadPoolExecutor(1, thread_name_prefix="tokenreel-feed")
     try:
         for step in steps:

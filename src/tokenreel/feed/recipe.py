@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
+from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ class Source:
     """
 
     name: str
-    path: str
+    path: str | PathLike[str]
     rows: str = "windows"
     weight: float = 1.0
     split: str = "train"
@@ -36,12 +37,17 @@ class Source:
     dtype: str | None = None
     vocab_size: int | None = None
     eos_id: int | None = None
+    mode: str = "mmap"
 
     def __post_init__(self) -> None:
+        _check_types(self)
+        if not self.name:
+            raise ConfigError("a source needs a name")
         if self.rows not in ROWS:
             raise ConfigError(
                 f"source {self.name!r}: unknown rows", expected=", ".join(ROWS), actual=self.rows
             )
+        _refuse_foreign_settings(self)
         if self.max_epochs is not None and self.max_epochs < 1:
             raise ConfigError(
                 f"source {self.name!r}: bad max_epochs", expected=">= 1", actual=self.max_epochs
@@ -55,6 +61,14 @@ class Phase:
     start_step: int
     weights: Mapping[str, float]
     ramp_steps: int = 0
+
+    def __post_init__(self) -> None:
+        _check_types(self)
+        for name in ("start_step", "ramp_steps"):
+            if getattr(self, name) < 0:
+                raise ConfigError(
+                    f"bad {name} of a phase", expected=">= 0", actual=getattr(self, name)
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +86,9 @@ class Recipe:
     steps: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("seq_len", "batch_size", "accumulate"):
-            if getattr(self, name) < 1:
+        _check_types(self)
+        for name in ("seq_len", "batch_size", "accumulate", "steps"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ConfigError(f"bad {name}", expected=">= 1", actual=getattr(self, name))
         if not self.sources:
             raise ConfigError("a recipe needs at least one source")
@@ -95,12 +110,18 @@ class Recipe:
             content = tomllib.loads(place.read_text("utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise ConfigError(f"cannot be read: {error}", where=place) from error
-        sources = [
-            _make(Source, {**item, "path": str(place.parent / item.get("path", ""))}, place)
-            for item in content.pop("sources", [])
-        ]
-        phases = [_make(Phase, item, place) for item in content.pop("phases", [])]
+        sources = [_make(Source, item, place) for item in _tables(content, "sources", place)]
+        sources = [replace(item, path=str(place.parent / item.path)) for item in sources]
+        phases = [_make(Phase, item, place) for item in _tables(content, "phases", place)]
         return _make(cls, {**content, "sources": sources, "phases": phases}, place)
+
+
+def _tables(content: dict[str, Any], name: str, where: Path) -> list[dict[str, Any]]:
+    """Take the array of tables of this name out of the content."""
+    tables = content.pop(name, [])
+    if not isinstance(tables, list) or not all(isinstance(item, dict) for item in tables):
+        raise ConfigError(f"bad {name}", where=where, expected=f"tables headed [[{name}]]")
+    return tables
 
 
 def _make(kind: Any, values: Mapping[str, Any], where: Path) -> Any:
@@ -121,4 +142,70 @@ def _make(kind: Any, values: Mapping[str, Any], where: Path) -> Any:
     missing = sorted(needed - set(values))
     if missing:
         raise ConfigError(f"{kind.__name__} lacks {', '.join(missing)}", where=where)
-    return kind(**values)
+    try:
+        return kind(**values)
+    except ConfigError as error:
+        raise ConfigError(
+            error.what,
+            where=where,
+            expected=error.expected,
+            actual=error.actual,
+            remedy=error.remedy,
+        ) from None
+
+
+# What a setting may be, by how its type is written above; a bool is no number.
+KINDS: Mapping[str, tuple[type, ...]] = {
+    "str": (str,),
+    "str | PathLike[str]": (str, PathLike),
+    "bool": (bool,),
+    "int": (Integral,),
+    "float": (Real,),
+    "Mapping[str, float]": (Mapping,),
+    "Sequence[Source]": (list, tuple),
+    "Sequence[Phase]": (list, tuple),
+}
+
+
+def _check_types(settings: Any) -> None:
+    """Raise ConfigError for the first setting that is not of its type."""
+    for item in fields(settings):
+        value, kind = getattr(settings, item.name), str(item.type).removesuffix(" | None")
+        if value is None and kind != item.type:
+            continue
+        if not isinstance(value, KINDS[kind]) or (isinstance(value, bool) and kind != "bool"):
+            raise ConfigError(
+                f"bad {item.name} of {type(settings).__name__}",
+                expected=KIND_NAMES.get(kind, kind),
+                actual=repr(value),
+            )
+
+
+KIND_NAMES = {
+    "str": "a string",
+    "str | PathLike[str]": "a path",
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "Mapping[str, float]": "a weight for each source",
+    "Sequence[Source]": "a list of sources",
+    "Sequence[Phase]": "a list of phases",
+}
+
+# Settings that only some kinds of rows know: elsewhere they would be ignored in silence.
+CONCERNS = {
+    "truncation": ("episodes", "packed"),
+    "min_tokens": ("episodes",),
+    "packing": ("packed",),
+}
+
+
+def _refuse_foreign_settings(source: Source) -> None:
+    for name, kinds in CONCERNS.items():
+        if getattr(source, name) is not None and source.rows not in kinds:
+            raise ConfigError(
+                f"source {source.name!r}: {name} does not concern its rows",
+                expected=f"rows of {' or '.join(kinds)}",
+                actual=source.rows,
+                remedy=f"leave {name} out",
+            )

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokenreel.errors import ConfigError
+from tokenreel.errors import ConfigError, StoreError
 from tokenreel.rows.pieces import Pieces
 from tokenreel.rows.plan import RowPlan
-from tokenreel.rows.windows import Windows
+from tokenreel.rows.windows import Windows, cut_at_documents
+from tokenreel.store.split import Split
 from tokenreel.text.provenance import Provenance
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """Tokens start to stop of a document in a row; `trained` of them are targets that weigh."""
+    """Tokens start to stop of a document in a row; `trained` of them are targets that weigh.
+
+    Where documents are not known `document` is None, and start and stop count through the split.
+    """
 
     source: str
     document: int | None
@@ -105,41 +109,46 @@ def explain(feed: Feed, step: int) -> Explained:
     rows: dict[int, ExplainedRow] = {}
     for source, item in enumerate(feed.recipe.sources):
         mine = np.flatnonzero(located.source == source)
-        plan = _by_document(feed.plans[source])
-        pieces = plan.pieces(located.row[mine])
+        plan = feed.plans[source]
+        pieces = _by_document(plan, plan.pieces(located.row[mine]))
         for i, row in enumerate(mine.tolist()):
-            segments = _segments(item.name, plan, pieces, i, weights[row])
+            segments = _segments(item.name, plan.split, pieces, i, weights[row])
             rows[row] = ExplainedRow(
                 row=row, source=item.name, epoch=int(located.epoch[row]), segments=segments
             )
     return Explained(step=step, rows=[rows[row] for row in range(size)])
 
 
-def _by_document(plan: RowPlan) -> RowPlan:
-    if isinstance(plan, Windows) and plan.split.has_documents:
-        return replace(plan, by_document=True)
-    return plan
+def _by_document(plan: RowPlan, pieces: Pieces) -> Pieces:
+    """Cut windows at documents, where these are known and hold every token."""
+    if not isinstance(plan, Windows) or plan.by_document or not plan.split.has_documents:
+        return pieces
+    try:
+        cut = cut_at_documents(plan.split, pieces)
+    except StoreError:
+        return pieces
+    return cut if int(cut.length.sum()) == int(pieces.length.sum()) else pieces
 
 
 def _segments(
-    source: str, plan: RowPlan, pieces: Pieces, row: int, weights: np.ndarray
+    source: str, split: Split, pieces: Pieces, row: int, weights: np.ndarray
 ) -> list[Segment]:
-    segments = []
+    segments: list[Segment] = []
     at = 0
     for p in range(int(pieces.row_offsets[row]), int(pieces.row_offsets[row + 1])):
         length = int(pieces.length[p])
         # A token is the label of the slot before it.
         trained = int(np.count_nonzero(weights[max(at - 1, 0) : at + length - 1]))
         at += length
-        number = int(pieces.document[p])
-        shard, local = int(pieces.shard[p]), int(pieces.start[p])
-        if number < 0:
-            start = int(plan.split.token_starts[shard]) + local
-            origin, document = None, None
-        else:
-            first, _ = plan.split.document_span(number)
-            start = int(plan.split.token_starts[shard]) + local - first
-            origin, document = plan.split.provenance(number), number
+        position = int(split.token_starts[pieces.shard[p]] + pieces.start[p])
+        document = None if pieces.document[p] < 0 else int(pieces.document[p])
+        start = position if document is None else position - split.document_span(document)[0]
+        before = segments[-1] if segments else None
+        if before is not None and (before.document, before.stop) == (document, start):
+            # Only a border of shards lies between them.
+            trained += before.trained
+            segments[-1] = replace(before, stop=start + length, trained=trained)
+            continue
         segments.append(
             Segment(
                 source=source,
@@ -147,7 +156,7 @@ def _segments(
                 start=start,
                 stop=start + length,
                 trained=trained,
-                provenance=origin,
+                provenance=None if document is None else split.provenance(document),
             )
         )
     return segments
@@ -156,16 +165,30 @@ def _segments(
 def where(
     feed: Feed, source: str, document: int, *, start_step: int, stop_step: int | None
 ) -> list[Hit]:
-    """Say which steps show a document; without `stop_step`, in the epoch under way and the next."""
+    """Say which steps show a document.
+
+    Without `stop_step`, up to the recipe's end or that of the next epoch.
+    """
     names = [item.name for item in feed.recipe.sources]
     if source not in names:
         raise ConfigError("no such source", expected=", ".join(names), actual=repr(source))
     number = names.index(source)
+    if start_step < 0:
+        raise ConfigError("bad start_step", expected=">= 0", actual=start_step)
+    num_documents = int(feed.plans[number].split.document_starts[-1])
+    if not 0 <= document < num_documents:
+        raise ConfigError(
+            f"source {source!r} has no such document",
+            expected=f"0 to {num_documents - 1:,}",
+            actual=document,
+        )
     size, num_rows = feed.recipe.batch_size, feed.plans[number].num_rows
     first = int(feed.order.counts(start_step * size)[number]) // num_rows
     last = first + 1
     if stop_step is not None:
         last = int(feed.order.counts(stop_step * size)[number]) // num_rows
+    elif feed.recipe.steps is not None:
+        stop_step = feed.recipe.steps
     hits = []
     for row, start, stop in feed.plans[number].find(document):
         for epoch, position in feed.order.positions(number, row, epochs=range(first, last + 1)):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from tokenreel.errors import DamageError
 from tokenreel.feed.gather import Spans
 from tokenreel.rows.pieces import Pieces, ragged_index
+from tokenreel.store.shard import Shard
 from tokenreel.store.split import Split
 
 
@@ -54,12 +56,27 @@ def _from_weights(split: Split, pieces: Pieces) -> Spans:
         weights = split.shards[shard].read_weights(start, start + length)
         if weights is None or not length:
             continue
+        _refuse_bad(weights, split.shards[shard], start)
         borders = np.flatnonzero(np.diff(weights)) + 1
         first = np.concatenate(([0], borders))
         stop = np.concatenate((borders, [length]))
         counts[p] = len(first)
         parts.append((np.full(len(first), p), first, stop, weights[first].astype(np.float32)))
     return _assembled(counts, parts)
+
+
+def _refuse_bad(weights: np.ndarray, shard: Shard, start: int) -> None:
+    """Refuse weights that no loss can have; a mask of another layout may hold anything."""
+    bad = ~((weights >= 0) & (weights < np.inf))
+    if bad.any() and shard.weight_file is not None:
+        at = int(np.argmax(bad))
+        raise DamageError(
+            f"the weight of token {start + at:,} is negative or not a number",
+            where=shard.weight_file.path,
+            expected=">= 0",
+            actual=float(weights[at]),
+            remedy="restore the file or build the store again",
+        )
 
 
 def _assembled(

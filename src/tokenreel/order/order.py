@@ -169,6 +169,12 @@ class Order:
                 found.append((epoch, position))
         return found
 
+    def next_epoch(self, source: int, position: int) -> int:
+        """Return the first position from here on at which a source begins an epoch, or -1."""
+        item = self.sources[source]
+        epoch = -(-int(self.counts(position)[source]) // item.num_rows)
+        return self._position(source, epoch * item.num_rows)
+
     def _position(self, source: int, number: int) -> int:
         for era in reversed(self.eras):
             if number >= era.counts[source]:

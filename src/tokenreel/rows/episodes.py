@@ -4,7 +4,7 @@ keep_first keeps the first T + 1 tokens, keep_last the last, whole_turns the sys
 and the last whole turns of a chat, split makes several rows (segments.py). Documents of
 fewer than `min_tokens` tokens, and what has no trained target after the cut, are left
 out when the rows are planned. That reads the document index and, where there are some,
-turns or stored weights; no token. It takes 16 bytes of memory for each row, 24 where
+turns or stored weights; no token. It takes 20 bytes of memory for each row, 32 where
 whole_turns cuts. The ledger holds to
 
     placed + truncated + dropped  =  tokens of the split
@@ -29,7 +29,7 @@ from tokenreel.rows.segments import (
     cut,
     document_bounds,
 )
-from tokenreel.rows.whole import document_pieces
+from tokenreel.rows.whole import token_pieces
 from tokenreel.store.split import Split
 
 VERSION = 1
@@ -79,9 +79,7 @@ class Episodes:
     def _plan_block(self, first: int, stop: int) -> tuple[Segments, np.ndarray]:
         """Return the rows of documents first to stop, and what `_account` is to add up."""
         bounds, _ = document_bounds(self.split, first, stop)
-        cuts = cut(
-            self.split, bounds, capacity=self.seq_len + 1, truncation=str(self.truncation)
-        )
+        cuts = cut(self.split, bounds, capacity=self.seq_len + 1, truncation=str(self.truncation))
         owner = np.searchsorted(bounds.document, cuts.document)
         targets = count_targets(self.split, cuts, bounds)
         kept = (targets > 0) & (bounds.length[owner] >= self.min_tokens)
@@ -133,52 +131,49 @@ class Episodes:
     def pieces(self, rows: np.ndarray) -> Pieces:
         """Return the pieces of the rows with these numbers."""
         chosen = self.segments.take(rows)
-        documents = chosen.document.astype(np.int64)
-        starts, lengths = chosen.start.astype(np.int64), chosen.length.astype(np.int64)
-        prefixes = chosen.prefix_length.astype(np.int64)
-        if not prefixes.any():
-            offsets = np.arange(len(rows) + 1)
-            return document_pieces(self.split, offsets, documents, starts, lengths)
+        prefixes = chosen.prefix_length
         counts = 1 + (prefixes > 0)
         offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
+        position, length = np.repeat(chosen.prefix_start, counts), np.repeat(prefixes, counts)
         last = offsets[1:] - 1
-        both = np.repeat(np.stack((chosen.prefix_start, prefixes), axis=1), counts, axis=0)
-        both[last, 0], both[last, 1] = starts, lengths
-        pieces = document_pieces(
-            self.split, offsets, np.repeat(documents, counts), both[:, 0], both[:, 1]
-        )
+        position[last], length[last] = chosen.start, chosen.length
         # What follows a prefix goes on with its segment.
-        begins = np.zeros(len(both), bool)
-        begins[offsets[:-1]] = True
-        pieces.first[pieces.first] = begins
-        return pieces
+        first = np.zeros(len(position), bool)
+        first[offsets[:-1]] = True
+        return token_pieces(
+            self.split,
+            offsets,
+            position=position,
+            length=length.astype(np.int64),
+            document=np.repeat(chosen.document, counts),
+            first=first,
+        )
 
     def find(self, document: int) -> list[tuple[int, int, int]]:
         """Return (row, start, stop) for each row that shows tokens start to stop of a document."""
-        key = np.array([document, document + 1], self.segments.document.dtype)
-        first, last = np.searchsorted(self.segments.document, key)
+        rows = slice(*np.searchsorted(self.segments.document, (document, document + 1)))
+        parts = self.segments.take(np.arange(rows.start, rows.stop))
+        begin, _ = self.split.document_span(document)
         found = []
-        for row in range(int(first), int(last)):
-            part = self.segments.take(np.array([row]))
+        for i, row in enumerate(range(rows.start, rows.stop)):
             for start, length in (
-                (part.prefix_start[0], part.prefix_length[0]),
-                (part.start[0], part.length[0]),
+                (parts.prefix_start[i], parts.prefix_length[i]),
+                (parts.start[i], parts.length[i]),
             ):
                 if length:
-                    found.append((row, int(start), int(start) + int(length)))
+                    found.append((row, int(start) - begin, int(start) + int(length) - begin))
         return found
 
 
 def _joined(blocks: list[Segments]) -> Segments:
-    """Return all blocks as one, in the narrowest columns; a column of zeros takes no memory."""
-    columns = {}
-    for item in fields(Segments):
-        column = np.concatenate([getattr(block, item.name) for block in blocks])
-        if item.name == "document":
-            columns[item.name] = column
-        elif column.any():
-            narrow = np.uint32 if column.max() < 2**32 else np.int64
-            columns[item.name] = column.astype(narrow)
-        else:
-            columns[item.name] = np.broadcast_to(np.zeros(1, np.uint32), column.shape)
+    """Return all blocks as one, lengths in 4 bytes; without a prefix, no memory for any."""
+    columns = {
+        item.name: np.concatenate([getattr(block, item.name) for block in blocks])
+        for item in fields(Segments)
+    }
+    columns["length"] = columns["length"].astype(np.uint32)
+    columns["prefix_length"] = columns["prefix_length"].astype(np.uint32)
+    if not columns["prefix_length"].any():
+        for name in ("prefix_start", "prefix_length"):
+            columns[name] = np.broadcast_to(columns[name][:1], columns[name].shape)
     return Segments(**columns)

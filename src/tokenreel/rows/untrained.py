@@ -42,9 +42,9 @@ def _count_targets(split: Split, pieces: Pieces) -> np.ndarray:
     nothing = np.zeros_like(begin)
     segments = Segments(
         document=nothing,
-        start=begin - origin,
+        start=begin,
         length=length,
-        prefix_start=nothing,
+        prefix_start=begin,
         prefix_length=nothing,
     )
     whole = Bounds(document=nothing[:1], begin=np.array([origin]), length=length[:1])

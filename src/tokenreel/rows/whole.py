@@ -1,67 +1,60 @@
-"""Documents, or parts of them, as pieces of shards."""
+"""Ranges of a split's tokens as pieces of its shards."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from tokenreel.rows.pieces import Pieces
+from tokenreel.rows.pieces import Pieces, ragged_index
 from tokenreel.store.split import Split
 
 
-def document_pieces(
+def token_pieces(
     split: Split,
     row_offsets: np.ndarray,
-    documents: np.ndarray,
-    starts: np.ndarray,
-    lengths: np.ndarray,
+    *,
+    position: np.ndarray,
+    length: np.ndarray,
+    document: np.ndarray,
+    first: np.ndarray,
 ) -> Pieces:
-    """Return pieces that show `lengths` tokens of documents from their `starts` on, in order.
+    """Return the pieces of rows made of token ranges, none empty; see Pieces for the rest.
 
-    Each document part is a segment of its own. One that lies in several shards gives
-    several pieces; the first of them begins the segment.
+    position: int64, where in the split a range begins. A range that reaches into further
+    shards gives several pieces; only the first of them can begin a segment.
     """
-    shard, begin, end = split.locate(documents)
-    plain = begin + starts + lengths <= end
-    if plain.all():
-        return Pieces(
-            row_offsets=row_offsets,
-            shard=shard,
-            start=begin + starts,
-            length=lengths,
-            document=documents,
-            first=np.ones(len(documents), bool),
-        )
-    return _with_straddling(split, row_offsets, documents, starts, lengths)
+    bounds = split.token_starts
+    shard = np.searchsorted(bounds, position, side="right") - 1
+    whole = Pieces(
+        row_offsets=row_offsets,
+        shard=shard,
+        start=position - bounds[shard],
+        length=length,
+        document=document,
+        first=first,
+    )
+    if (position + length <= bounds[shard + 1]).all():
+        return whole
+    return _cut_at_shards(whole, bounds)
 
 
-def _with_straddling(
-    split: Split,
-    row_offsets: np.ndarray,
-    documents: np.ndarray,
-    starts: np.ndarray,
-    lengths: np.ndarray,
-) -> Pieces:
-    """Do the same piece by piece: giant documents are rare."""
-    rows: list[tuple[int, int, int, int, bool]] = []
-    counts = np.empty(len(documents), np.int64)
-    for i, number in enumerate(documents.tolist()):
-        position = split.document_span(number)[0] + int(starts[i])
-        stop = position + int(lengths[i])
-        before = len(rows)
-        while position < stop:
-            shard = int(np.searchsorted(split.token_starts, position, side="right")) - 1
-            base = int(split.token_starts[shard])
-            length = min(stop, int(split.token_starts[shard + 1])) - position
-            rows.append((shard, position - base, length, number, len(rows) == before))
-            position += length
-        counts[i] = len(rows) - before
-    totals = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
-    columns = [np.array(column) for column in zip(*rows, strict=True)]
+def _cut_at_shards(pieces: Pieces, bounds: np.ndarray) -> Pieces:
+    """Cut pieces that leave their shard; `bounds` are the positions of the shards and the end."""
+    start = bounds[pieces.shard] + pieces.start
+    stop = start + pieces.length
+    counts = np.searchsorted(bounds, stop - 1, side="right") - pieces.shard
+    shard = ragged_index(pieces.shard, counts)
+    begin = np.maximum(np.repeat(start, counts), bounds[shard])
+    length = np.minimum(np.repeat(stop, counts), bounds[shard + 1]) - begin
+    offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
+    first = np.zeros(len(shard), bool)
+    first[offsets[:-1]] = pieces.first
+    filled = length > 0  # an empty shard between two others gives nothing
+    kept = np.concatenate((np.zeros(1, np.int64), np.cumsum(filled)))
     return Pieces(
-        row_offsets=totals[row_offsets],
-        shard=columns[0],
-        start=columns[1],
-        length=columns[2],
-        document=columns[3],
-        first=columns[4].astype(bool),
+        row_offsets=kept[offsets[pieces.row_offsets]],
+        shard=shard[filled],
+        start=(begin - bounds[shard])[filled],
+        length=length[filled],
+        document=np.repeat(pieces.document, counts)[filled],
+        first=first[filled],
     )

@@ -23,8 +23,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tokenreel.errors import ConfigError
-from tokenreel.rows.pieces import Pieces, ragged_index
+from tokenreel.rows.pieces import Pieces
 from tokenreel.rows.untrained import count_row_targets, survey_documents
+from tokenreel.rows.whole import token_pieces
 from tokenreel.store.split import Split
 
 VERSION = 1
@@ -69,7 +70,8 @@ class Windows:
     def is_plain(self) -> bool:
         """Whether rows are nothing but tokens: no segments, no weights, none left out."""
         weighed = self.split.has_turns or self.split.has_weights
-        return not (weighed or self.by_document) and self.kept is None
+        mapped = all(shard.mode == "mmap" for shard in self.split.shards)
+        return mapped and not (weighed or self.by_document) and self.kept is None
 
     def _survey(self) -> tuple[np.ndarray | None, int]:
         """Return the trained targets of each window, None where all have some, and their sum."""
@@ -135,8 +137,14 @@ class Windows:
 
     def _windows(self, numbers: np.ndarray) -> Pieces:
         starts = numbers.astype(np.int64) * self.seq_len
-        stops = np.minimum(starts + self.seq_len + 1, self.split.num_tokens)
-        by_shard = _cut_at_shards(self.split, starts, stops)
+        by_shard = token_pieces(
+            self.split,
+            np.arange(len(starts) + 1),
+            position=starts,
+            length=np.minimum(self.seq_len + 1, self.split.num_tokens - starts),
+            document=np.full(len(starts), -1),
+            first=np.ones(len(starts), bool),
+        )
         return cut_at_documents(self.split, by_shard) if self.by_document else by_shard
 
     def find(self, document: int) -> list[tuple[int, int, int]]:
@@ -153,29 +161,6 @@ class Windows:
         begin = np.maximum(numbers * self.seq_len, first) - first
         end = np.minimum(numbers * self.seq_len + self.seq_len + 1, last) - first
         return list(zip(rows.tolist(), begin.tolist(), end.tolist(), strict=True))
-
-
-def _cut_at_shards(split: Split, starts: np.ndarray, stops: np.ndarray) -> Pieces:
-    bounds = split.token_starts
-    first = np.searchsorted(bounds, starts, side="right") - 1
-    last = np.searchsorted(bounds, stops - 1, side="right") - 1
-    counts = last - first + 1
-    shard = ragged_index(first, counts)
-    begin = np.maximum(np.repeat(starts, counts), bounds[shard])
-    end = np.minimum(np.repeat(stops, counts), bounds[shard + 1])
-    offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
-    heads = np.zeros(len(shard), bool)
-    heads[offsets[:-1]] = True
-    filled = end > begin  # an empty shard between two others gives nothing
-    kept = np.concatenate((np.zeros(1, np.int64), np.cumsum(filled)))
-    return Pieces(
-        row_offsets=kept[offsets],
-        shard=shard[filled],
-        start=(begin - bounds[shard])[filled],
-        length=(end - begin)[filled],
-        document=np.full(int(filled.sum()), -1),
-        first=heads[filled],
-    )
 
 
 def cut_at_documents(split: Split, pieces: Pieces) -> Pieces:

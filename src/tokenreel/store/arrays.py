@@ -42,6 +42,7 @@ class ArrayFile:
                 f"cannot be read: {error.strerror}",
                 where=self.path,
                 expected=f"{self.file_bytes:,} bytes",
+                remedy="restore the file, or open the store again if it was replaced",
             ) from error
         if actual != self.file_bytes:
             raise DamageError(
@@ -57,38 +58,57 @@ class ArrayFile:
         self.check_size()
         if self.count == 0:
             return np.empty(0, self.dtype)
-        with self.path.open("rb") as file:
-            try:
+        try:
+            with self.path.open("rb") as file:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            except OSError as error:
-                raise DamageError(
-                    f"cannot be mapped: {error.strerror}",
-                    where=self.path,
-                    remedy='raise vm.max_map_count, or open the store with mode="pread"',
-                ) from error
-        return np.frombuffer(mapped, self.dtype, self.count, self.offset)
+            return np.frombuffer(mapped, self.dtype, self.count, self.offset)
+        except (OSError, ValueError) as error:
+            self.check_size()  # the file may have gone or changed since the last check
+            raise DamageError(
+                f"cannot be mapped: {error}",
+                where=self.path,
+                remedy='raise vm.max_map_count, or open the store with mode="pread"',
+            ) from error
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Return a copy of items start to stop, or raise DamageError if the file has lost them."""
-        items = np.empty(stop - start, self.dtype)
-        view = items.data.cast("B") if len(items) else memoryview(b"")
-        position = self.offset + start * self.dtype.itemsize
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        if start == stop:
+            return np.empty(0, self.dtype)
         try:
-            while len(view):
-                got = os.preadv(descriptor, [view], position)
-                if got == 0:
-                    raise DamageError(
-                        f"the file ends at byte {position:,}, in the middle of what is read",
-                        where=self.path,
-                        expected=f"{self.file_bytes:,} bytes",
-                        remedy="restore the file or build the store again",
-                    )
-                view = view[got:]
-                position += got
-        finally:
-            os.close(descriptor)
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return self._read(descriptor, start, stop)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise DamageError(
+                f"cannot be read: {error.strerror}",
+                where=self.path,
+                remedy="restore the file, or open the store again if it was replaced",
+            ) from error
+
+    def _read(self, descriptor: int, start: int, stop: int) -> np.ndarray:
+        position = self.offset + start * self.dtype.itemsize
+        end = self.offset + stop * self.dtype.itemsize
+        if os.fstat(descriptor).st_size < end:
+            raise self._ends_early(descriptor)  # before anything is allocated for a wild count
+        items = np.empty(stop - start, self.dtype)
+        view = items.data.cast("B")
+        while len(view):
+            got = os.preadv(descriptor, [view], position)
+            if got == 0:
+                raise self._ends_early(descriptor)
+            view = view[got:]
+            position += got
         return items
+
+    def _ends_early(self, descriptor: int) -> DamageError:
+        return DamageError(
+            f"the file ends at byte {os.fstat(descriptor).st_size:,}, before what is read",
+            where=self.path,
+            expected=f"{self.file_bytes:,} bytes",
+            remedy="restore the file or build the store again",
+        )
 
 
 def check_mode(mode: str) -> str:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import stat
 from pathlib import Path
 from typing import NoReturn
 
@@ -43,15 +45,18 @@ def read_canonical(path: Path) -> dict[str, object]:
 def read_limited(path: Path) -> bytes:
     """Read a file of at most 16 MB; a larger one is refused before it is read."""
     try:
-        size = path.stat().st_size
-        if size > MAX_JSON_BYTES:
-            raise FormatError(
-                "file is too large",
-                where=path,
-                expected=f"<= {MAX_JSON_BYTES:,} bytes",
-                actual=size,
-            )
-        return path.read_bytes()
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise FormatError("not a regular file", where=path)
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size  # of this file: the name may get another
+            if size > MAX_JSON_BYTES:
+                raise FormatError(
+                    "file is too large",
+                    where=path,
+                    expected=f"<= {MAX_JSON_BYTES:,} bytes",
+                    actual=size,
+                )
+            return file.read(size)
     except OSError as error:
         raise FormatError(f"cannot be read: {error.strerror}", where=path) from error
 
@@ -59,13 +64,20 @@ def read_limited(path: Path) -> bytes:
 def parse_canonical(data: bytes, *, where: Path) -> dict[str, object]:
     """Parse canonical JSON; duplicate keys, NaN, deep nesting and other spellings are errors."""
     value = parse_strict(data, where=where)
-    if canonical_bytes(value) != data:
+    if not _is_canonical(value, data):
         raise FormatError(
             "the JSON is not in its canonical spelling, so the file was damaged or edited",
             where=where,
             remedy='run "tokenreel verify --repair", or restore the file',
         )
     return value
+
+
+def _is_canonical(value: object, data: bytes) -> bool:
+    try:
+        return canonical_bytes(value) == data
+    except ValueError:
+        return False  # a lone surrogate spelled as an escape, or a number like 1e999
 
 
 def parse_strict(data: bytes, *, where: Path) -> dict[str, object]:
@@ -90,6 +102,8 @@ def parse_strict(data: bytes, *, where: Path) -> dict[str, object]:
         raise FormatError(f"not JSON at byte {error.pos:,}: {error.msg}", where=where) from error
     except RecursionError as error:
         raise FormatError("JSON is nested too deeply", where=where) from error
+    except ValueError as error:
+        raise FormatError(f"a number is too long: {error}", where=where) from error
     if not isinstance(value, dict):
         raise FormatError("not a JSON object", where=where, actual=type(value).__name__)
     return value

@@ -11,12 +11,15 @@ fsync is never retried: after it, the kernel may already have dropped the pages.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tokenreel.errors import WriteError
+
+logger = logging.getLogger(__name__)
 
 REMEDIES = {
     errno.ENOSPC: "free some space and build again, finished shards are kept",
@@ -25,6 +28,7 @@ REMEDIES = {
     errno.EPERM: "check the permissions of the folder",
     errno.EROFS: "the file system is read-only, choose another folder",
 }
+REMEDY = "see to the disk and build again, finished shards are kept"
 
 
 class FileSystem:
@@ -49,21 +53,35 @@ class FileSystem:
         with self._reporting("remove", path):
             path.unlink(missing_ok=True)
 
+    def discard(self, path: Path) -> None:
+        """Remove a file that is of no use any more; where that fails it is left, harmless."""
+        try:
+            self.remove(path)
+        except WriteError as error:
+            logger.warning("a useless file stays: %s", error)
+
     def make_dir(self, path: Path) -> None:
-        """Make a folder durable; its parent must exist."""
+        """Make a folder, and those above it, durable."""
         if path.is_dir():
             return
+        self.make_dir(path.parent)
         with self._reporting("make_dir", path):
-            path.mkdir()
+            path.mkdir(exist_ok=True)
         self.sync_dir(path.parent)
 
     def remove_dir(self, path: Path) -> None:
-        """Remove an empty folder, if it is there."""
+        """Remove a folder, if it is there and empty."""
         with self._reporting("remove_dir", path):
             try:
                 path.rmdir()
-            except FileNotFoundError:
-                pass
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+
+    def open_lock(self, path: Path) -> int:
+        """Return the descriptor of a file that is there to be locked, made if need be."""
+        with self._reporting("lock", path):
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def sync_dir(self, path: Path) -> None:
         """Make the names in a folder durable."""
@@ -77,10 +95,14 @@ class FileSystem:
     def write_whole(self, path: Path, data: bytes) -> None:
         """Write a small file so that it appears whole or not at all."""
         temporary = temporary_name(path)
-        with self.create(temporary) as output:
-            output.write(data)
-            output.sync()
-        self.rename(temporary, path)
+        try:
+            with self.create(temporary) as output:
+                output.write(data)
+                output.sync()
+            self.rename(temporary, path)
+        except BaseException:
+            self.discard(temporary)
+            raise
         self.sync_dir(path.parent)
 
     @contextmanager
@@ -94,7 +116,7 @@ class FileSystem:
             raise WriteError(
                 f"{operation.replace('_', ' ')} failed: {error.strerror or error}",
                 where=path,
-                remedy=REMEDIES.get(error.errno or 0),
+                remedy=REMEDIES.get(error.errno or 0, REMEDY),
             ) from error
 
 
@@ -120,9 +142,9 @@ class OutputFile:
 
     def close(self) -> None:
         """Close the file; twice is fine."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def __enter__(self) -> OutputFile:
         return self
@@ -131,7 +153,39 @@ class OutputFile:
         self.close()
 
 
+class Nowhere(FileSystem):
+    """Take everything and keep nothing: what is written here is only hashed on its way."""
+
+    def create(self, path: Path) -> OutputFile:
+        """Return a file that forgets."""
+        return _Forgetful(self, path, -1)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Do nothing."""
+
+    def remove(self, path: Path) -> None:
+        """Do nothing."""
+
+    def make_dir(self, path: Path) -> None:
+        """Do nothing."""
+
+    def remove_dir(self, path: Path) -> None:
+        """Do nothing."""
+
+    def sync_dir(self, path: Path) -> None:
+        """Do nothing."""
+
+
+class _Forgetful(OutputFile):
+    def write(self, data: bytes | memoryview) -> None:
+        pass
+
+    def sync(self) -> None:
+        pass
+
+
 LOCAL = FileSystem()
+NOWHERE = Nowhere()
 TEMPORARY_SUFFIX = ".tmp"
 
 

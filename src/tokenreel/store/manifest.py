@@ -2,7 +2,8 @@
 
     Manifest
     ├── facts      what was decided before the first token (dtype, vocabulary, tokenizer, …)
-    └── splits     name → ShardEntry per shard: counts and checksums
+    ├── splits     name → ShardEntry per shard: counts and checksums
+    └── notes      how it was made (engine, versions); no byte of the content depends on it
 
 `manifest.json` is the commit point of a build: a folder with a valid one is a
 whole store, a folder without it is not a store yet. Parsing refuses everything
@@ -12,9 +13,9 @@ that it does not know; FORMAT.md says the same in prose.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Set
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from tokenreel.store.canonical import canonical_bytes, digest, read_canonical
 FORMAT = "tokenreel"
 VERSION = 1
 MANIFEST_NAME = "manifest.json"
-TOKEN_DTYPES = ("uint16", "uint32")
+TOKEN_DTYPES: dict[str, np.dtype] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
 WEIGHT_DTYPES = ("uint8", "float32")
 MAX_COUNT = 2**56  # far above any store, far below where a product of two sizes overflows
 SPLIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
@@ -49,7 +50,7 @@ class Facts:
     @property
     def token_dtype(self) -> np.dtype:
         """The dtype of the token shards, little-endian."""
-        return np.dtype(self.dtype).newbyteorder("<")
+        return TOKEN_DTYPES[self.dtype]
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -87,72 +88,98 @@ class Manifest:
 
     facts: Facts
     splits: Mapping[str, tuple[ShardEntry, ...]]
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 over the content: the same wherever the store lies, another for another byte."""
-        return digest({"facts": asdict(self.facts), "splits": self._splits(with_paths=False)})
+        return _fingerprint(asdict(self.facts), self._splits())
 
     def to_bytes(self) -> bytes:
         """Return the bytes of manifest.json."""
-        return canonical_bytes(
-            {
-                "format": FORMAT,
-                "version": VERSION,
-                "fingerprint": self.fingerprint,
-                "facts": asdict(self.facts),
-                "splits": self._splits(with_paths=True),
-            }
-        )
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "fingerprint": self.fingerprint,
+            "facts": asdict(self.facts),
+            "splits": self._splits(),
+            "notes": dict(self.notes),
+        }
+        return canonical_bytes({**content, "sha256": digest(content)})
 
-    def _splits(self, *, with_paths: bool) -> dict[str, list[dict[str, object]]]:
-        splits = {name: [asdict(entry) for entry in shards] for name, shards in self.splits.items()}
-        if not with_paths:
-            for shards in splits.values():
-                for entry in shards:
-                    del entry["path"]
-        return splits
+    def _splits(self) -> dict[str, list[dict[str, object]]]:
+        return {
+            name: [{key: getattr(entry, key) for key in ENTRY_KEYS} for entry in shards]
+            for name, shards in self.splits.items()
+        }
+
+
+MANIFEST_KEYS = {"format", "version", "sha256", "fingerprint", "facts", "splits", "notes"}
+ENTRY_KEYS = frozenset(item.name for item in fields(ShardEntry))
+
+
+def _fingerprint(facts: object, splits: Mapping[str, list[dict[str, object]]]) -> str:
+    """Hash all but the shards' paths: a store that replaced another has folders of other names."""
+    content = {
+        name: [_without(entry, "path") for entry in shards] for name, shards in splits.items()
+    }
+    return digest({"facts": facts, "splits": content})
+
+
+def _without(value: Mapping[str, object], key: str) -> dict[str, object]:
+    return {name: item for name, item in value.items() if name != key}
 
 
 def file_bytes(facts: Facts, entry: ShardEntry, kind: str) -> int:
     """Return how many bytes a shard's file of this kind has."""
-    sizes: dict[str, Callable[[], int]] = {
-        "bin": lambda: entry.tokens * facts.token_dtype.itemsize,
-        "docs": lambda: (entry.documents + 1) * 8,
-        "turns": lambda: entry.turns * 24,
-        "weights": lambda: entry.tokens * np.dtype(facts.weights).itemsize,
-        "origins": lambda: entry.documents * 24,
-        "strings": lambda: entry.strings_bytes,
-    }
-    return sizes[kind]()
+    match kind:
+        case "bin":
+            return entry.tokens * facts.token_dtype.itemsize
+        case "docs":
+            return (entry.documents + 1) * 8
+        case "turns":
+            return entry.turns * 24
+        case "weights":
+            return entry.tokens * np.dtype(facts.weights).itemsize
+        case "origins":
+            return entry.documents * 24
+        case "strings":
+            return entry.strings_bytes
+    raise ValueError(kind)
 
 
 def read_manifest(path: Path) -> Manifest:
     """Read and check manifest.json; everything unknown or inconsistent raises FormatError."""
     raw = read_canonical(path)
     check = Checker(path)
-    check.keys(raw, {"format", "version", "fingerprint", "facts", "splits"}, "manifest")
+    check.keys(raw, MANIFEST_KEYS, "manifest")
     check_version(raw, path, FORMAT)
+    _check_digest("sha256", raw["sha256"], digest(_without(raw, "sha256")), path)
     facts = parse_facts(raw["facts"], path)
     splits = check.mapping(raw["splits"], "splits")
     manifest = Manifest(
         facts=facts,
         splits={name: _parse_split(name, shards, check) for name, shards in splits.items()},
+        notes=check.mapping(raw["notes"], "notes"),
     )
     if not splits or not all(splits.values()):
         raise FormatError("a store has at least one split and each split one shard", where=path)
     paths = [entry.path for shards in manifest.splits.values() for entry in shards]
     if len(set(paths)) != len(paths):
         raise FormatError("two shards have the same path", where=path)
-    if manifest.fingerprint != raw["fingerprint"]:
+    _check_digest("fingerprint", raw["fingerprint"], _fingerprint(raw["facts"], splits), path)
+    return manifest
+
+
+def _check_digest(name: str, expected: object, actual: str, where: Path) -> None:
+    if actual != expected:
         raise FormatError(
-            "the manifest does not match its fingerprint, so it was damaged or edited",
-            where=path,
-            expected=raw["fingerprint"],
-            actual=manifest.fingerprint,
+            f"the manifest does not match its {name}, so it was damaged or edited",
+            where=where,
+            expected=expected,
+            actual=actual,
             remedy='run "tokenreel verify --repair", or restore the file',
         )
-    return manifest
 
 
 def check_version(raw: Mapping[str, object], where: Path, expected_format: str) -> None:
@@ -161,7 +188,7 @@ def check_version(raw: Mapping[str, object], where: Path, expected_format: str) 
         raise FormatError(
             "wrong format", where=where, expected=repr(expected_format), actual=repr(raw["format"])
         )
-    if raw["version"] != VERSION or isinstance(raw["version"], bool):
+    if raw["version"] != VERSION or type(raw["version"]) is not int:
         raise FormatError(
             "unknown format version",
             where=where,
@@ -176,7 +203,7 @@ def parse_facts(raw: object, where: Path) -> Facts:
     check = Checker(where)
     facts = check.mapping(raw, "facts")
     check.keys(facts, {item.name for item in fields(Facts)}, "facts")
-    check.one_of(facts["dtype"], TOKEN_DTYPES, "facts.dtype")
+    check.one_of(facts["dtype"], tuple(TOKEN_DTYPES), "facts.dtype")
     for name in ("vocab_size", "block_bytes", "shard_bytes"):
         check.count(facts[name], f"facts.{name}", least=1)
     for name in ("turns", "provenance"):
@@ -185,6 +212,8 @@ def parse_facts(raw: object, where: Path) -> Facts:
     if facts["tokenizer"] is not None:
         check.mapping(facts["tokenizer"], "facts.tokenizer")
     check.mapping(facts["build"], "facts.build")
+    if facts["block_bytes"] % 8:
+        check.fail("facts.block_bytes", "a multiple of 8", facts["block_bytes"])
     largest = np.iinfo(facts["dtype"]).max + 1
     if facts["vocab_size"] > largest:
         check.fail("facts.vocab_size", f"<= {largest:,} for {facts['dtype']}", facts["vocab_size"])
@@ -219,8 +248,7 @@ def _parse_entry(raw: object, place: str, check: Checker) -> ShardEntry:
     return ShardEntry(**entry)
 
 
-ENTRY_KEYS = {item.name for item in fields(ShardEntry)}
-PATH_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
+SAFE_PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*\Z")
 
 
 def is_safe_path(path: object) -> bool:
@@ -229,9 +257,7 @@ def is_safe_path(path: object) -> bool:
     >>> is_safe_path("train/shard_00000"), is_safe_path("../x"), is_safe_path("/etc/passwd")
     (True, False, False)
     """
-    if not isinstance(path, str) or PurePosixPath(path).as_posix() != path:
-        return False
-    return all(PATH_PART.match(part) and ".." not in part for part in path.split("/"))
+    return isinstance(path, str) and SAFE_PATH.match(path) is not None and ".." not in path
 
 
 class Checker:
@@ -258,7 +284,7 @@ class Checker:
             self.fail(key, "a list", type(value).__name__)
         return value  # type: ignore[return-value]
 
-    def keys(self, value: Mapping[str, object], known: set[str], key: str) -> None:
+    def keys(self, value: Mapping[str, object], known: Set[str], key: str) -> None:
         """Refuse unknown and missing keys."""
         if set(value) != known:
             unknown, missing = sorted(set(value) - known), sorted(known - set(value))

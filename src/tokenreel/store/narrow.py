@@ -12,35 +12,37 @@ from tokenreel.errors import VocabularyError
 
 
 def narrow(ids: np.ndarray, dtype: np.dtype, *, limit: int) -> np.ndarray:
-    """Return `ids` as `dtype`; an id outside [0, limit) raises VocabularyError.
+    """Return `ids` as `dtype`; an id outside [0, limit) raises OutOfVocabularyError.
 
-    The caller knows which document the id belongs to, so the error carries the
-    index as `position`.
-
-    >>> narrow(np.array([1, 2]), np.dtype("<u2"), limit=3)
-    array([1, 2], dtype=uint16)
+    >>> narrow(np.array([1, 2]), np.dtype("<u2"), limit=3).tolist()
+    [1, 2]
     """
-    if ids.dtype.kind not in "ui":
-        raise VocabularyError("token ids must be integers", actual=str(ids.dtype))
-    limit = min(limit, int(np.iinfo(dtype).max) + 1)
-    extension = native.extension()
-    if extension is None or not ids.dtype.isnative:
-        narrowed, bad = narrow_reference(ids, dtype, limit)
-    else:
-        ids = np.ascontiguousarray(ids)
-        narrowed = np.empty(ids.shape, dtype)
-        kind = f"{ids.dtype.kind}{ids.dtype.itemsize}"
-        bad = extension.narrow(ids, kind, narrowed, dtype.itemsize, limit)
-    if bad >= 0:
-        raise OutOfVocabularyError(int(ids[bad]), position=bad, limit=limit)
+    narrowed = np.empty(len(ids), dtype)
+    narrow_into(ids, narrowed, limit=limit)
     return narrowed
 
 
-def narrow_reference(ids: np.ndarray, dtype: np.dtype, limit: int) -> tuple[np.ndarray, int]:
-    """Return the narrowed ids and the index of the first one outside [0, limit), or -1."""
+def narrow_into(ids: np.ndarray, target: np.ndarray, *, limit: int) -> None:
+    """Write `ids` into `target`, which is as long and of the store's dtype."""
+    if ids.dtype.kind not in "ui":
+        raise VocabularyError("token ids must be integers", actual=str(ids.dtype))
+    limit = min(limit, int(np.iinfo(target.dtype).max) + 1)
+    extension = native.extension()
+    if extension is None or not ids.dtype.isnative:
+        bad = narrow_reference(ids, target, limit)
+    else:
+        kind = f"{ids.dtype.kind}{ids.dtype.itemsize}"
+        source = np.require(ids, requirements=["C", "A"])
+        bad = extension.narrow(source, kind, target, target.dtype.itemsize, limit)
+    if bad >= 0:
+        raise OutOfVocabularyError(int(ids[bad]), position=bad, limit=limit)
+
+
+def narrow_reference(ids: np.ndarray, target: np.ndarray, limit: int) -> int:
+    """Do the same in numpy; return the index of the first id outside [0, limit), or -1."""
     wrong = (ids < 0) | (ids >= limit)
-    bad = int(np.argmax(wrong)) if wrong.any() else -1
-    return ids.astype(dtype), bad
+    target[:] = ids.astype(target.dtype)
+    return int(np.argmax(wrong)) if wrong.any() else -1
 
 
 class OutOfVocabularyError(VocabularyError):

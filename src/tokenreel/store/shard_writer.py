@@ -11,20 +11,23 @@ writes again; after it, the shard is finished for good.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 
+from tokenreel.errors import WriteError
 from tokenreel.store.batch import Documents
 from tokenreel.store.blocks import BlockWriter
+from tokenreel.store.canonical import MAX_JSON_BYTES
 from tokenreel.store.filesystem import FileSystem
 from tokenreel.store.manifest import Facts
-from tokenreel.store.narrow import narrow
+from tokenreel.store.narrow import narrow_into
 from tokenreel.store.origins import OriginTable
 from tokenreel.store.record import RECORD_SUFFIX, ShardRecord
+from tokenreel.text.turns import TURN
 
 OFFSET = np.dtype("<u8")
-NARROW_TOKENS = 1024 * 1024  # cast this many ids at a time: a mapped giant is never in memory whole
 
 
 class ShardWriter:
@@ -48,23 +51,23 @@ class ShardWriter:
         self._filesystem = filesystem
         self._origins = OriginTable()
         self._files: dict[str, BlockWriter] = {}
-        for kind in facts.kinds:
-            self._files[kind] = BlockWriter(
-                folder / f"{name}.{kind}",
-                block_bytes=facts.block_bytes,
-                filesystem=filesystem,
-                hasher=hasher,
-            )
-        self._files["docs"].write(np.zeros(1, OFFSET))
+        try:
+            for kind in facts.kinds:
+                self._files[kind] = BlockWriter(
+                    folder / f"{name}.{kind}",
+                    block_bytes=facts.block_bytes,
+                    filesystem=filesystem,
+                    hasher=hasher,
+                )
+            self._files["docs"].write(np.zeros(1, OFFSET))
+        except BaseException:
+            self.abandon()
+            raise
 
     def add(self, documents: Documents) -> None:
         """Append documents, casting and range-checking their ids."""
         base = self.num_tokens
-        for start in range(0, len(documents.ids), NARROW_TOKENS):
-            ids = documents.ids[start : start + NARROW_TOKENS]
-            self._files["bin"].write(
-                narrow(ids, self._facts.token_dtype, limit=self._facts.vocab_size)
-            )
+        self._add_tokens(documents.ids)
         self._files["docs"].write((documents.offsets[1:] + base).astype(OFFSET))
         if self._facts.turns:
             self._add_turns(documents, base)
@@ -79,10 +82,24 @@ class ShardWriter:
         self.num_tokens += len(documents.ids)
         self.num_documents += len(documents)
 
+    def _add_tokens(self, ids: np.ndarray) -> None:
+        """Cast ids straight into the block that is written next."""
+        file = self._files["bin"]
+        start = 0
+        while start < len(ids):
+            room = file.room(self._facts.token_dtype)
+            stop = min(start + len(room), len(ids))
+            narrow_into(ids[start:stop], room[: stop - start], limit=self._facts.vocab_size)
+            file.advance((stop - start) * room.itemsize)
+            start = stop
+
     def _add_turns(self, documents: Documents, base: int) -> None:
         if documents.turns is None or documents.turn_offsets is None:
             return
-        turns = documents.turns.copy()
+        # Field by field into zeros: the padding of a record is part of the bytes that are hashed.
+        turns = np.zeros(len(documents.turns), TURN)
+        for name in TURN.names or ():
+            turns[name] = documents.turns[name]
         counts = np.diff(documents.turn_offsets)
         starts = np.repeat(documents.offsets[:-1] + base, counts)
         turns["start"] += starts.astype(np.uint64)
@@ -105,15 +122,26 @@ class ShardWriter:
             continues=continues,
             blocks={kind: file.digests for kind, file in self._files.items()},
         )
-        self._filesystem.write_whole(
-            self._folder / f"{self._name}{RECORD_SUFFIX}", record.to_bytes()
-        )
+        self._write_record(record.to_bytes())
         return record
 
+    def _write_record(self, data: bytes) -> None:
+        path = self._folder / f"{self._name}{RECORD_SUFFIX}"
+        if len(data) > MAX_JSON_BYTES:
+            raise WriteError(
+                "the record of the shard would be too large to be read",
+                where=path,
+                expected=f"<= {MAX_JSON_BYTES:,} bytes",
+                actual=len(data),
+                remedy="use larger blocks or smaller shards",
+            )
+        self._filesystem.write_whole(path, data)
+
     def abandon(self) -> None:
-        """Remove what is not finished."""
-        for file in self._files.values():
-            file.abandon()
+        """Remove what is not finished; every file is closed, whatever happens to another."""
+        with ExitStack() as files:
+            for file in self._files.values():
+                files.callback(file.abandon)
 
 
 def shard_name(number: int) -> str:

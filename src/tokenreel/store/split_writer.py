@@ -2,21 +2,28 @@
 
 A shard is full when the next document does not fit. A document straddles shards
 only if it is larger than one; then it starts a shard of its own.
+
+The shards that an unfinished build left are kept. Documents added again are cut
+and hashed as before, at the speed of SHA-256, but not written: what they would
+give must be what is there, or the build is refused as one of other documents.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 
 import numpy as np
 
-from tokenreel.errors import InputError, MismatchError
+from tokenreel.errors import ConfigError, InputError, MismatchError, differing_fields
 from tokenreel.store.batch import Documents
-from tokenreel.store.filesystem import FileSystem
+from tokenreel.store.filesystem import NOWHERE, FileSystem
 from tokenreel.store.manifest import Facts, ShardEntry
 from tokenreel.store.narrow import OutOfVocabularyError
 from tokenreel.store.shard_writer import ShardWriter, shard_name
 from tokenreel.store.target import BuildTarget
+
+SAME_AGAIN = "add the same documents again, or restart to begin anew"
 
 
 class SplitWriter:
@@ -32,24 +39,34 @@ class SplitWriter:
         hasher: ThreadPoolExecutor,
     ) -> None:
         self.name = name
-        self.entries: list[ShardEntry] = target.finished(name)
+        self.entries: list[ShardEntry] = []
+        self._finished = target.finished(name)
         self._folder = target.folder(name)
         self._facts = facts
         self._filesystem = filesystem
         self._hasher = hasher
         self._capacity = facts.shard_bytes // facts.token_dtype.itemsize
         self._open: ShardWriter | None = None
-        self._stored = sum(entry.documents - entry.continues for entry in self.entries)
-        self._to_skip = self._stored
         self._num_added = 0
+        self._num_taken = 0
+
+    @property
+    def num_tokens(self) -> int:
+        """How many tokens were added or taken over."""
+        begun = self._open.num_tokens if self._open is not None else 0
+        return sum(entry.tokens for entry in self.entries) + begun
 
     def take_over(self) -> int:
-        self._to_skip = 0
-        return self._stored
+        """Keep the finished shards as they are and return how many documents they hold."""
+        if self._num_added:
+            raise ConfigError("resume comes before the first document", where=f"split {self.name}")
+        self.entries = list(self._finished)
+        self._num_taken = sum(entry.documents - entry.continues for entry in self.entries)
+        return self._num_taken
 
     def add(self, documents: Documents) -> None:
-        start = min(self._to_skip, len(documents))
-        self._to_skip -= start
+        """Append documents, closing shards as they fill."""
+        start = 0
         try:
             while start < len(documents):
                 start = self._add_some(documents, start)
@@ -69,16 +86,16 @@ class SplitWriter:
         if shard.num_documents:
             self._close(continues=False)
             return start
-        self._add_pieces(documents.part(start, start + 1))
+        self._add_pieces(documents.part(start, start + 1), number=self._next + start)
         return start + 1
 
-    def _add_pieces(self, document: Documents) -> None:
+    def _add_pieces(self, document: Documents, *, number: int) -> None:
         """Add one document that is larger than a shard."""
         length = int(document.offsets[1])
         if self._facts.turns:
             raise InputError(
                 "a chat is larger than a shard",
-                where=f"split {self.name}, document {self._num_added:,} or after",
+                where=f"split {self.name}, document {number:,}",
                 expected=f"<= {self._capacity:,} tokens",
                 actual=length,
                 remedy="use larger shards",
@@ -97,17 +114,20 @@ class SplitWriter:
                 self._close(continues=True)
 
     def finish(self) -> None:
-        if self._to_skip:
+        """Close the last shard."""
+        if self._open is not None:
+            self._close(continues=False)
+        if len(self.entries) < len(self._finished):
+            stored = sum(entry.documents - entry.continues for entry in self._finished)
             raise MismatchError(
                 "fewer documents were added than the unfinished build already holds",
                 where=f"split {self.name}",
-                differing={"documents": (self._stored, self._num_added)},
-                remedy="add the same documents again, or restart to begin anew",
+                differing={"documents": (stored, self._num_added)},
+                remedy=SAME_AGAIN,
             )
-        if self._open is not None:
-            self._close(continues=False)
 
     def abandon(self) -> None:
+        """Remove the temporaries of the open shard."""
         if self._open is not None:
             self._open.abandon()
 
@@ -117,16 +137,33 @@ class SplitWriter:
                 self._folder,
                 shard_name(len(self.entries)),
                 facts=self._facts,
-                filesystem=self._filesystem,
+                filesystem=self._filesystem if self._is_new else NOWHERE,
                 hasher=self._hasher,
             )
         return self._open
 
+    @property
+    def _next(self) -> int:
+        """The number of the document that is added next."""
+        return self._num_taken + self._num_added
+
+    @property
+    def _is_new(self) -> bool:
+        return len(self.entries) >= len(self._finished)
+
     def _close(self, *, continues: bool) -> None:
         number = len(self.entries)
         record = self._shard().finish(split=self.name, number=number, continues=continues)
-        self.entries.append(record.entry(f"{self._folder.name}/{shard_name(number)}"))
         self._open = None
+        entry = record.entry(f"{self._folder.name}/{shard_name(number)}")
+        if not self._is_new and entry != self._finished[number]:
+            raise MismatchError(
+                "the documents added are not those that the unfinished build was begun with",
+                where=self._folder / shard_name(number),
+                differing=differing_fields(asdict(self._finished[number]), asdict(entry)),
+                remedy=SAME_AGAIN,
+            )
+        self.entries.append(entry)
 
     def _located(self, error: OutOfVocabularyError, documents: Documents) -> OutOfVocabularyError:
         """Tell the error in terms of the document: the id is found again in what was given."""
@@ -134,7 +171,7 @@ class SplitWriter:
         position = int(np.argmax(wrong))
         number = int(np.searchsorted(documents.offsets, position, side="right")) - 1
         origin = documents.provenance[number] if documents.provenance else None
-        place = f"split {self.name}, document {self._num_added + number:,}"
+        place = f"split {self.name}, document {self._next + number:,}"
         return error.located(
             f"{place} ({origin})" if origin else place,
             position=position - int(documents.offsets[number]),

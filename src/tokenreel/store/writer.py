@@ -10,22 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tokenreel.errors import ConfigError, EmptyError, WriteError
+from tokenreel.errors import ConfigError, EmptyError, FormatError, MismatchError, WriteError
 from tokenreel.store.batch import Documents, check_documents
 from tokenreel.store.blocks import BLOCK_BYTES
+from tokenreel.store.canonical import canonical_bytes, parse_canonical
 from tokenreel.store.filesystem import LOCAL, FileSystem
 from tokenreel.store.manifest import (
+    MANIFEST_NAME,
     SPLIT_NAME,
     TOKEN_DTYPES,
     WEIGHT_DTYPES,
     Facts,
     Manifest,
+    parse_facts,
 )
 from tokenreel.store.split_writer import SplitWriter
 from tokenreel.store.target import BuildTarget
@@ -76,13 +81,15 @@ class StoreWriter:
             build=build or {},
         )
         self.path = Path(path)
+        self.notes: dict[str, Any] = {}
         self._filesystem = filesystem
-        self._target = BuildTarget(
-            self.path, self.facts, replace=replace, restart=restart, filesystem=filesystem
-        )
         self._hasher = ThreadPoolExecutor(1, thread_name_prefix="tokenreel-hash")
         self._splits: dict[str, SplitWriter] = {}
         self._broken = False
+        self._closed = False
+        self._target = BuildTarget(
+            self.path, self.facts, replace=replace, restart=restart, filesystem=filesystem
+        )
 
     def add(
         self,
@@ -109,18 +116,21 @@ class StoreWriter:
 
     def add_batch(self, documents: Documents, *, split: str = "train") -> None:
         """Append documents that lie end to end in one array."""
-        check_documents(documents, self.facts)
-        self._refuse_if_broken()
+        self._refuse_unless_open()
+        checked = check_documents(documents, self.facts)
+        writer = self._split(split)
         self._broken = True  # until the documents are in: half a batch must never be committed
-        self._split(split).add(documents)
+        writer.add(checked)
         self._broken = False
 
     def resume(self, split: str = "train") -> int:
         """Return how many documents are already safe; the caller goes on with the one after them.
 
-        Without this call the writer itself passes over that many documents, so a
-        program that simply runs again ends with the right store, only slower.
+        Call it once for each split, before its first document. Without this call the
+        writer compares what is added with the finished shards, so a program that simply
+        runs again ends with the right store, only slower.
         """
+        self._refuse_unless_open()
         return self._split(split).take_over()
 
     def _split(self, name: str) -> SplitWriter:
@@ -129,47 +139,76 @@ class StoreWriter:
                 raise ConfigError(
                     "bad split name", expected="letters, digits, _ and -", actual=repr(name)
                 )
+            self._broken = True
             self._splits[name] = SplitWriter(
                 name, self._target, self.facts, filesystem=self._filesystem, hasher=self._hasher
             )
+            self._broken = False
         return self._splits[name]
 
     def commit(self) -> None:
         """Finish the open shards and write the manifest: from here on the store exists."""
-        self._refuse_if_broken()
+        self._refuse_unless_open()
+        if not any(split.num_tokens for split in self._splits.values()):
+            raise EmptyError(
+                "no tokens were added, so there is no store",
+                where=self.path,
+                remedy="look at the sources: they gave no document, or only empty ones",
+            )
+        self._refuse_forgotten()
+        notes = _as_json(self.notes)
+        self._broken = True  # until it is done: a failed fsync must not be tried again
         for split in self._splits.values():
             split.finish()
         shards = {name: tuple(s.entries) for name, s in self._splits.items() if s.entries}
-        if not any(entry.tokens for entries in shards.values() for entry in entries):
-            raise EmptyError("no tokens were added, so there is no store", where=self.path)
-        self._target.commit(Manifest(facts=self.facts, splits=shards))
+        self._target.commit(Manifest(facts=self.facts, splits=shards, notes=notes))
         self._release()
 
-    def _refuse_if_broken(self) -> None:
+    def _refuse_unless_open(self) -> None:
+        if self._closed:
+            raise WriteError(
+                "this writer is closed",
+                where=self.path,
+                remedy="open a new writer: stores are never changed, only replaced",
+            )
         if self._broken:
             raise WriteError(
-                "an earlier add failed half-way, so this writer can go no further",
+                "an earlier call failed half-way, so this writer can go no further",
                 where=self.path,
                 remedy="open a new writer: finished shards are kept",
             )
 
+    def _refuse_forgotten(self) -> None:
+        """Refuse to leave out a split that the unfinished build had and this one did not touch."""
+        forgotten = self._target.begun_splits() - set(self._splits)
+        if forgotten:
+            raise MismatchError(
+                "the unfinished build has splits that were not added again",
+                where=self.path,
+                differing={"splits": (sorted(forgotten | set(self._splits)), sorted(self._splits))},
+                remedy="add or resume every split, or restart to begin anew",
+            )
+
     def abandon(self) -> None:
         """Stop here: temporaries go, finished shards stay for the next build of the same store."""
-        for split in self._splits.values():
-            split.abandon()
-        self._release()
+        with ExitStack() as parts:
+            parts.callback(self._release)
+            for split in self._splits.values():
+                parts.callback(split.abandon)
 
     def _release(self) -> None:
         self._splits = {}
         self._hasher.shutdown()
-        self._target.release()
+        if not self._closed:
+            self._closed = True
+            self._target.release()
 
     def __enter__(self) -> StoreWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
         try:
-            if kind is None:
+            if kind is None and not self._closed:
                 self.commit()
         finally:
             self.abandon()
@@ -187,7 +226,32 @@ def _facts(*, dtype: str | None, vocab_size: int, weights: str | None, **rest: A
         )
     if weights not in (None, *WEIGHT_DTYPES):
         raise ConfigError("bad weights", expected=" or ".join(WEIGHT_DTYPES), actual=weights)
-    facts = Facts(dtype=dtype, vocab_size=vocab_size, weights=weights, **rest)
-    if facts.shard_bytes < facts.token_dtype.itemsize or facts.block_bytes < 1:
-        raise ConfigError("shard_bytes and block_bytes are too small", actual=facts.shard_bytes)
+    facts = _readable(Facts(dtype=dtype, vocab_size=vocab_size, weights=weights, **rest))
+    if facts.shard_bytes < facts.token_dtype.itemsize:
+        raise ConfigError("shard_bytes is too small", expected=">= 4", actual=facts.shard_bytes)
+    if facts.block_bytes < 8 or facts.block_bytes % 8:
+        raise ConfigError("bad block_bytes", expected="a multiple of 8", actual=facts.block_bytes)
     return facts
+
+
+def _readable(facts: Facts) -> Facts:
+    """Return the facts as they will be read again, or raise ConfigError where they cannot be."""
+    try:
+        return parse_facts(_as_json(asdict(facts)), Path(MANIFEST_NAME))
+    except FormatError as error:
+        raise ConfigError(
+            f"the store could not be read again: {error.what}",
+            expected=error.expected,
+            actual=error.actual,
+        ) from error
+
+
+def _as_json(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy as JSON gives it back: lists for tuples, and nothing that can change later."""
+    try:
+        return parse_canonical(canonical_bytes(value), where=Path(MANIFEST_NAME))
+    except (TypeError, ValueError, RecursionError, FormatError) as error:
+        raise ConfigError(
+            f"what is said about a store must be JSON: {error}",
+            remedy="use strings, finite numbers, lists and mappings in tokenizer, build and notes",
+        ) from error

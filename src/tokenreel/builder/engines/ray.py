@@ -7,79 +7,104 @@ must see the sources, the tokenizer and the target under the same paths.
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import uuid
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from tokenreel.builder.encode import Job, encode_chunk
-from tokenreel.builder.engines.local import ONE_THREAD, worker_died
+from tokenreel.builder.encode import Encoder, Job
+from tokenreel.builder.engines.carried import Failed, encode_or_fail, take
+from tokenreel.builder.engines.local import ONE_THREAD, pickled, worker_died
 from tokenreel.builder.spill import Summary
 from tokenreel.builder.work import Chunk
-from tokenreel.errors import MissingExtraError
+from tokenreel.errors import ConfigError, MissingExtraError
 
 MAX_RETRIES = 3
 CHUNKS_PER_CPU = 3
 
 
 def run_on_ray(
-    job: Job, chunks: Iterator[Chunk], *, address: str, workers: int | None
+    job: Job, chunks: Iterable[Chunk], *, address: str, workers: int
 ) -> Iterator[Summary]:
     """Encode chunks as Ray tasks; `address` is "local", "auto" or that of a cluster."""
     ray = _import_ray()
-    started = not ray.is_initialized()
-    if started:
-        ray.init(
-            address=address,
-            num_cpus=workers if address == "local" else None,
-            include_dashboard=False,
-            log_to_driver=False,
-            configure_logging=False,
-        )
+    with _connected(ray, address, workers):
+        yield from _run(ray, job, chunks)
+
+
+@contextmanager
+def _connected(ray: Any, address: str, workers: int) -> Iterator[None]:
+    if ray.is_initialized():
+        yield
+        return
+    own: dict[str, Any] = {}
+    if address == "local":
+        own = {"num_cpus": workers, "include_dashboard": False}
     try:
-        limit = CHUNKS_PER_CPU * int(ray.cluster_resources().get("CPU", 1))
-        yield from _run(ray, job, chunks, limit)
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
+    except ConnectionError as error:
+        raise ConfigError(
+            f"no Ray cluster answers: {error}",
+            where=address,
+            remedy='start one with "ray start --head", or use the address "local"',
+        ) from error
+    try:
+        yield
     finally:
-        if started:
-            ray.shutdown()
+        ray.shutdown()
 
 
-def _run(ray: Any, job: Job, chunks: Iterator[Chunk], limit: int) -> Iterator[Summary]:
+def _run(ray: Any, job: Job, chunks: Iterable[Chunk]) -> Iterator[Summary]:
+    limit = CHUNKS_PER_CPU * max(1, int(ray.cluster_resources().get("CPU", 1)))
     task = ray.remote(max_retries=MAX_RETRIES, num_cpus=1)(_encode)
-    name, shared = uuid.uuid4().hex, ray.put(pickle.dumps(job))
-    waiting: deque[Any] = deque()
-    for chunk in chunks:
-        waiting.append(task.remote(name, shared, chunk))
-        if len(waiting) >= limit:
-            yield _result(ray, waiting.popleft(), job)
-    while waiting:
-        yield _result(ray, waiting.popleft(), job)
-
-
-_jobs: dict[str, Job] = {}
-
-
-def _encode(name: str, pickled: bytes, chunk: Chunk) -> Summary:
-    """Encode a chunk in a Ray worker, which opens the job (its tokenizer above all) only once."""
-    if name not in _jobs:
-        os.environ.update(ONE_THREAD)
-        _jobs.clear()
-        _jobs[name] = pickle.loads(pickled)
-    return encode_chunk(_jobs[name], chunk)
-
-
-def _result(ray: Any, reference: Any, job: Job) -> Summary:
+    name, shared = uuid.uuid4().hex, ray.put(pickled(job))
+    folder = str(Path.cwd())  # what a relative path of the job is relative to
+    waiting: deque[tuple[int, Any]] = deque()
     try:
-        summary: Summary = ray.get(reference)
+        for chunk in chunks:
+            # In a list the reference travels as it is: only a worker that is new looks into it.
+            waiting.append((chunk.number, task.remote(name, [shared], folder, chunk)))
+            if len(waiting) >= limit:
+                yield _result(ray, job, *waiting.popleft())
+        while waiting:
+            yield _result(ray, job, *waiting.popleft())
+    finally:
+        for _, reference in waiting:
+            ray.cancel(reference, force=True)
+
+
+_encoders: dict[str, Encoder] = {}
+
+
+def _encode(name: str, shared: list[Any], folder: str, chunk: Chunk) -> Summary | Failed:
+    return encode_or_fail(lambda: _open_encoder(name, shared, folder), chunk)
+
+
+def _open_encoder(name: str, shared: list[Any], folder: str) -> Encoder:
+    """Return the encoder of a job: a Ray worker opens it (its tokenizer above all) only once."""
+    if name not in _encoders:
+        import ray
+
+        os.environ.update(ONE_THREAD)
+        os.chdir(folder)
+        _encoders.clear()
+        _encoders[name] = Encoder(pickle.loads(ray.get(shared[0])))
+    return _encoders[name]
+
+
+def _result(ray: Any, job: Job, number: int, reference: Any) -> Summary:
+    try:
+        return take(ray.get(reference))
     except ray.exceptions.RayTaskError as error:
-        raise error.cause from error
-    except ray.exceptions.RaySystemError as error:
-        raise worker_died(job.spill_folder) from error
-    except ray.exceptions.WorkerCrashedError as error:
-        raise worker_died(job.spill_folder) from error
-    return summary
+        raise (error.cause or error) from error
+    except ray.exceptions.RayError as error:
+        cause = f"{type(error).__name__} after {MAX_RETRIES} retries"
+        raise worker_died(job.spill_folder, [f"*.{number:06d}.at"], cause=cause) from error
 
 
 def _import_ray() -> Any:

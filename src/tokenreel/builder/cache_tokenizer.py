@@ -1,0 +1,42 @@
+"""The tokenizer of a folder of caches: tokenizer/spm.model and its meta.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tokenreel.builder.cache_builder import CacheBuilder
+from tokenreel.builder.cache_target import read_meta, refuse_existing
+from tokenreel.errors import MismatchError
+from tokenreel.store.export.cache import write_meta
+from tokenreel.store.export.staging import StreamFile, staged_folder
+from tokenreel.store.filesystem import LOCAL
+from tokenreel.text.sources.lines import hash_file
+
+MODEL_NAME = "spm.model"
+
+
+def keep_tokenizer(builder: CacheBuilder, model: Path, folder: Path) -> None:
+    """Put a copy of the model into `folder`, or see that the one there is the same."""
+    facts = builder.facts({"dataset_name": None, "split_rule": None})
+    there = folder / MODEL_NAME
+    if not there.is_file():
+        refuse_existing(folder)
+        with staged_folder(folder.absolute(), LOCAL) as staged:
+            copy = StreamFile(staged / MODEL_NAME, LOCAL)
+            try:
+                copy.append_file(model)
+                copy.finish()
+            finally:
+                copy.close()
+            write_meta(staged, facts, filesystem=LOCAL)
+        return
+    known = hash_file(there).sha256
+    if known != builder.tokenizer_sha256:
+        raise MismatchError(
+            "the caches here have another tokenizer",
+            where=there,
+            differing={"tokenizer_sha256": (known, builder.tokenizer_sha256)},
+            remedy="choose another folder for the caches, or use the tokenizer that is there",
+        )
+    if read_meta(folder) is None:
+        write_meta(folder, facts, filesystem=LOCAL)

@@ -1,0 +1,65 @@
+"""Corpora for builds, and what is left on disk of one."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+REPORTS = ("report.html", "report.json")
+
+
+def write_jsonl(path: Path, rows: Iterable[Any]) -> Path:
+    """Write rows as JSONL."""
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    return path
+
+
+def documents(count: int, *, seed: int = 1) -> list[dict[str, Any]]:
+    """Make documents of words: some empty, some copies of earlier ones, some with ids."""
+    chance = random.Random(seed)
+    rows: list[dict[str, Any]] = []
+    for number in range(count):
+        text = " ".join(chance.choices(["reel", "wörd", "日本", "a", "\n"], k=chance.randrange(60)))
+        row = {"text": text}
+        if number % 5 == 4:
+            row = {"text": rows[chance.randrange(number)]["text"]}
+        if number % 3 == 0:
+            row["id"] = f"doc-{number}"
+        rows.append(row)
+    return rows
+
+
+def chats(count: int, *, seed: int = 2) -> list[dict[str, Any]]:
+    """Make chats of one to three exchanges."""
+    chance = random.Random(seed)
+    words = ["hello", "<|ngpt_eot|>", "né", "why"]
+    return [
+        {
+            "messages": [
+                {"role": role, "content": " ".join(chance.choices(words, k=chance.randrange(1, 9)))}
+                for _ in range(chance.randrange(1, 4))
+                for role in ("user", "assistant")
+            ]
+        }
+        for _ in range(count)
+    ]
+
+
+def tree(path: Path) -> dict[str, bytes]:
+    """Return every file of a store, byte by byte, without the reports beside it."""
+    return {
+        str(file.relative_to(path)): file.read_bytes()
+        for file in sorted(path.rglob("*"))
+        if file.is_file() and file.name not in REPORTS
+    }
+
+
+def places(path: Path, pattern: str) -> dict[str, tuple[int, int]]:
+    """Return inode and time of the files that match: what was not written again."""
+    return {
+        str(file.relative_to(path)): (file.stat().st_ino, file.stat().st_mtime_ns)
+        for file in path.glob(pattern)
+    }

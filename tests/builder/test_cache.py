@@ -1,0 +1,197 @@
+"""Caches by way of native stores: resumed, refused, kept, replaced when they are stubs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tokenreel import open_store
+from tokenreel.builder import cache_target
+from tokenreel.builder.cache import (
+    Cached,
+    build_budgeted,
+    build_chats,
+    build_presplit,
+    build_stub,
+)
+from tokenreel.builder.cache_builder import CacheBuilder
+from tokenreel.builder.cache_tokenizer import keep_tokenizer
+from tokenreel.builder.torch_order import choose_validation
+from tokenreel.errors import (
+    BusyError,
+    ConfigError,
+    DamageError,
+    EmptyError,
+    ExistsError,
+    InputError,
+    MismatchError,
+)
+from tokenreel.text.sources import Cursor, InMemory, Range
+from tokenreel.text.sources.protocol import Step
+from tokenreel.text.tokenizers import byte_tokenizer, load_tokenizer
+
+ABOUT = {"dataset_name": "test", "split_rule": "as told"}
+TEXTS = [f"text number {n} " * 50_000 for n in range(40)]
+
+
+class Fragile(InMemory):
+    """Breaks off in front of a text until it is mended."""
+
+    breaks_at = len(TEXTS)
+
+    def steps(self, part: Range, *, cursor: Cursor | None = None) -> Iterator[Step]:
+        for record, following in super().steps(part, cursor=cursor):
+            if following["row"] > self.breaks_at:
+                raise InputError("the line is dead")
+            yield record, following
+
+
+def builder(**changed: Any) -> CacheBuilder:
+    chosen = {"tokenizer": byte_tokenizer(), "tokenizer_sha256": "0" * 64, "seed": 1, **changed}
+    return CacheBuilder(**chosen)
+
+
+def build(out: Path, source: InMemory, used: CacheBuilder | None = None, **changed: Any) -> Cached:
+    sizes: dict[str, Any] = {
+        "val_tokens": 1_000_000,
+        "train_tokens": 15_000_000,
+        "shuffle_buffer": 7,
+        "shard_bytes": 4_000_000,
+    }
+    return build_budgeted(used or builder(), source, out, about=ABOUT, **{**sizes, **changed})
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def test_a_build_that_broke_off_goes_on_and_ends_the_same(tmp_path: Path) -> None:
+    build(tmp_path / "whole", Fragile(TEXTS))
+    source = Fragile(TEXTS)
+    source.breaks_at = 25
+    with pytest.raises(InputError, match="the line is dead"):
+        build(tmp_path / "web", source)
+    assert [entry.name for entry in tmp_path.iterdir() if "web" in entry.name] == [".web.build"]
+    with pytest.raises(MismatchError, match=r"shuffle_buffer"):
+        build(tmp_path / "web", source, shuffle_buffer=8)
+    source.breaks_at = len(TEXTS)
+    build(tmp_path / "web", source)
+    assert files(tmp_path / "web") == files(tmp_path / "whole")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["web", "whole"]
+
+
+def test_restart_forgets_an_unfinished_build(tmp_path: Path) -> None:
+    source = Fragile(TEXTS)
+    source.breaks_at = 25
+    with pytest.raises(InputError, match="the line is dead"):
+        build(tmp_path / "web", source)
+    source.breaks_at = len(TEXTS)
+    build(tmp_path / "web", source, builder(restart=True), shuffle_buffer=8)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["web"]
+
+
+def test_a_part_that_was_finished_is_not_built_again(tmp_path: Path) -> None:
+    train, val = InMemory(["one", "two"]), Fragile(["three"])
+    val.breaks_at = 0
+    sources = {"train": train, "val": val}
+    with pytest.raises(InputError, match="the line is dead"):
+        build_presplit(builder(), sources, tmp_path / "wiki", about=ABOUT)
+    with pytest.raises(MismatchError, match=r"unfinished build of something else.*seed.*restart"):
+        build_presplit(builder(seed=2), sources, tmp_path / "wiki", about=ABOUT)
+    shard = tmp_path / ".wiki.build/train/train/shard_00000.bin"
+    inode = shard.stat().st_ino
+    val.breaks_at = 1
+    build_presplit(builder(), sources, tmp_path / "wiki", about=ABOUT)
+    linked = tmp_path / "wiki/train/shard_00000.bin"
+    assert linked.stat().st_ino == inode and linked.stat().st_nlink == 1
+    assert open_store(tmp_path / "wiki", eos_id=260).num_documents == 3
+
+
+def test_validation_may_be_empty_and_training_may_not(tmp_path: Path) -> None:
+    nothing = InMemory(["", ""])
+    cached = build_presplit(
+        builder(), {"train": InMemory(["one"]), "val": nothing}, tmp_path / "a", about=ABOUT
+    )
+    assert cached.meta["val_tokens"] == 0 and not list((tmp_path / "a/val").iterdir())
+    with pytest.raises(EmptyError):
+        build_presplit(
+            builder(), {"train": nothing, "val": InMemory(["one"])}, tmp_path / "b", about=ABOUT
+        )
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_second_builder_is_told_who_is_at_it(tmp_path: Path) -> None:
+    with (
+        cache_target.building(tmp_path / "web"),
+        pytest.raises(BusyError, match=r"\.web\.build: another build .*process \d+"),
+    ):
+        build(tmp_path / "web", InMemory(TEXTS))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_finished_cache_is_kept_if_it_is_the_one_asked_for(tmp_path: Path) -> None:
+    chats = [[{"role": "user", "content": f"{n}"}] for n in range(10)]
+    source = InMemory(chats)
+    out = tmp_path / "dolly"
+    first = build_chats(builder(), source, out, about=ABOUT, val_frac=0.2)
+    with pytest.raises(ExistsError, match="dolly"):
+        build_chats(builder(), source, out, about=ABOUT, val_frac=0.2)
+    (tmp_path / ".dolly.build").mkdir()
+    kept = build_chats(builder(keep=True), source, out, about=ABOUT, val_frac=0.2)
+    assert kept == replace(first, was_there=True)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["dolly"]
+    with pytest.raises(MismatchError, match=r"val_frac \(expected 0\.3, got 0\.2\); remove it"):
+        build_chats(builder(keep=True), source, out, about=ABOUT, val_frac=0.3)
+    (out / "train_tokens.bin").write_bytes(b"")
+    with pytest.raises(DamageError, match=r"train_tokens\.bin"):
+        build_chats(builder(keep=True), source, out, about=ABOUT, val_frac=0.2)
+
+
+def test_a_stub_makes_way_for_the_cache_and_never_takes_its_place(tmp_path: Path) -> None:
+    out = tmp_path / "gutenberg"
+    stub = build_stub(builder(), out, about=ABOUT)
+    assert stub.meta["not_built"] and sorted(entry.name for entry in out.iterdir()) == [
+        "meta.json",
+        "train",
+        "val",
+    ]
+    with pytest.raises(DamageError, match="the cache has no shards"):
+        open_store(out)
+    sources = {"train": InMemory(["one"]), "val": InMemory(["two"])}
+    built = build_presplit(builder(keep=True), sources, out, about=ABOUT)
+    assert "not_built" not in built.meta
+    assert build_stub(builder(), out, about=ABOUT) == replace(built, was_there=True)
+
+
+def test_a_tokenizer_is_copied_once_and_another_refused(tmp_path: Path) -> None:
+    model = tmp_path / "t.model"
+    model.write_bytes(b"a model")
+    used = builder(tokenizer_sha256=hashlib.sha256(b"a model").hexdigest())
+    keep_tokenizer(used, model, tmp_path / "tokenizer")
+    keep_tokenizer(used, model, tmp_path / "tokenizer")
+    assert sorted(files(tmp_path / "tokenizer")) == ["meta.json", "spm.model"]
+    with pytest.raises(MismatchError, match="another tokenizer; differing: tokenizer_sha256"):
+        keep_tokenizer(builder(), model, tmp_path / "tokenizer")
+
+
+def test_a_tokenizer_without_the_four_control_tokens_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"lacks control tokens.*ngpt_sys.*train-tokenizer"):
+        builder(tokenizer=byte_tokenizer(["<end>"]))
+    assert builder(tokenizer=load_tokenizer("byte")).special_token_ids()["eot"] == 260
+
+
+@pytest.mark.parametrize(
+    ("count", "fraction", "chosen"),
+    [(0, 0.5, 0), (1, 0.5, 0), (2, 0.01, 1), (2, 0.99, 1), (10, 0.0, 0), (100, 0.29, 29)],
+)
+def test_some_are_validation_and_never_all(count: int, fraction: float, chosen: int) -> None:
+    choice = choose_validation(count, fraction, seed=3)
+    assert (len(choice), int(choice.sum())) == (count, chosen)
+    assert np.array_equal(choice, choose_validation(count, fraction, seed=3))

@@ -1,0 +1,320 @@
+"""Batches are the rows the corpus must give, slot by slot, for any world and microbatch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.feed.making import (
+    Doc,
+    Row,
+    check_row,
+    episode_rows,
+    num_targets,
+    recipe_of,
+    scratch,
+    window_rows,
+    write_store,
+)
+from tokenreel.errors import ConfigError, DamageError
+from tokenreel.feed.batch import Batch
+from tokenreel.feed.feed import Feed
+from tokenreel.feed.recipe import Phase, Recipe, Source
+from tokenreel.rows.plan import RowPlan
+from tokenreel.testing import equal
+
+FIELDS = ("input_ids", "labels", "loss_weights", "segment_ids", "position_ids")
+
+
+def rows_of(kind: str, documents: list[Doc], seq_len: int) -> list[Row]:
+    if kind == "episodes":
+        return episode_rows(documents, seq_len)
+    return window_rows(documents, seq_len, by_document=kind == "document_windows")
+
+
+@given(
+    kind=st.sampled_from(["windows", "document_windows", "episodes"]),
+    sidecar=st.sampled_from([None, "weights", "mask", "turns"]),
+    mode=st.sampled_from(["mmap", "pread"]),
+    lengths=st.lists(st.integers(0, 25), min_size=2, max_size=9),
+    seq_len=st.integers(1, 12),
+    shard_tokens=st.integers(4, 60),
+    pad_id=st.integers(0, 70000),
+    seed=st.integers(0, 999),
+)
+@settings(max_examples=60, deadline=None)
+def test_an_epoch_shows_every_row_slot_by_slot(
+    kind: str,
+    sidecar: str | None,
+    mode: str,
+    lengths: list[int],
+    seq_len: int,
+    shard_tokens: int,
+    pad_id: int,
+    seed: int,
+) -> None:
+    shard_tokens = max(shard_tokens, 25) if sidecar == "turns" else shard_tokens
+    with scratch() as folder:
+        documents = write_store(
+            folder / "s", [*lengths, 6], sidecar=sidecar, shard_tokens=shard_tokens, seed=seed
+        )
+        expected = rows_of(kind, documents, seq_len)
+        truncation = "keep_first" if kind == "episodes" else None
+        source = Source(
+            name="s", path=folder / "s", rows=kind, shuffle=False, truncation=truncation, mode=mode
+        )
+        recipe = recipe_of(source, seq_len=seq_len, batch_size=3, pad_id=pad_id)
+        if not expected:
+            with pytest.raises(ConfigError, match="so there are no rows"):
+                Feed(recipe)
+            return
+        feed = Feed(recipe)
+        for step in range(-(-len(expected) // 3) + 1):
+            batch = feed.batch(step)
+            assert batch.loss_mask.any(axis=-1).all()  # property 9
+            for number in range(3):
+                check_row(
+                    batch, number, expected[(3 * step + number) % len(expected)], pad_id=pad_id
+                )
+            check_segments(batch)
+        check_epoch(feed.plans[0], [feed.batch(step) for step in range(len(expected))])
+
+
+def check_segments(batch: Batch) -> None:
+    """Property 10, from the fields alone."""
+    segments, positions, labels = batch.segment_ids, batch.position_ids, batch.labels
+    begins = np.ones(segments.shape, bool)
+    begins[:, 1:] = segments[:, 1:] != segments[:, :-1]
+    assert (positions[begins] == 0).all()
+    goes_on = ~begins[:, 1:] & (segments[:, 1:] > 0)
+    assert (np.diff(positions, axis=1)[goes_on] == 1).all()
+    # No target crosses segments: a slot whose right neighbour begins another has none.
+    assert (labels[:, :-1][begins[:, 1:]] == -100).all()
+    assert (labels[segments == 0] == -100).all()
+    trained = batch.loss_weights > 0
+    assert np.array_equal(trained, labels != -100)
+    inside = trained[:, :-1]
+    assert np.array_equal(labels[:, :-1][inside], batch.input_ids[:, 1:][inside])
+    assert np.array_equal(batch.attention_mask, segments > 0)
+    borders = batch.cu_seqlens()
+    assert borders.dtype == np.int32
+    assert borders[0] == 0
+    assert borders[-1] == segments.size
+    assert (np.diff(borders) > 0).all()
+    assert set(range(0, segments.size, segments.shape[1])) <= set(borders.tolist())
+    assert len(borders) == np.count_nonzero(begins) + 1
+
+
+def check_epoch(plan: RowPlan, batches: list[Batch]) -> None:
+    """Property 22: the ledger is what an epoch of batches shows, counted slot by slot."""
+    size = len(batches[0].input_ids)
+    rows = [(b.loss_weights[i], b.segment_ids[i]) for b in batches for i in range(size)]
+    rows = rows[: plan.num_rows]
+    ledger: dict[str, int] = plan.ledger  # type: ignore[attr-defined]
+    assert ledger["trained"] == sum(np.count_nonzero(weights) for weights, _ in rows)
+    # The last token of a full row is a label only: at most one slot a row is not an input.
+    shown = sum(np.count_nonzero(segments) for _, segments in rows)
+    assert shown <= ledger["placed"] + ledger["overlap"] <= shown + len(rows)
+
+
+MIXED: dict[str, Any] = {
+    "phases": (Phase(start_step=2, weights={"web": 1, "chat": 3, "books": 2}, ramp_steps=3),),
+    "seed": 5,
+}
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    folder = tmp_path_factory.mktemp("mixed")
+    write_store(folder / "web", [50, 30, 70, 9], shard_tokens=64)
+    write_store(folder / "chat", [12, 25, 3, 18, 7], sidecar="turns", first_token=1000)
+    write_store(folder / "books", [40, 2, 1, 33], shard_tokens=20, first_token=2000)
+    sources = (
+        Source(name="web", path=folder / "web", weight=0.5),
+        Source(name="chat", path=folder / "chat", rows="episodes", weight=0.3),
+        Source(name="books", path=folder / "books", rows="document_windows", weight=0.2),
+    )
+    return recipe_of(*sources, seq_len=8, batch_size=24, **MIXED)
+
+
+def divisors(number: int) -> list[int]:
+    return [d for d in range(1, number + 1) if number % d == 0]
+
+
+def test_the_parts_of_all_ranks_are_the_global_batch_for_every_world(mixed: Recipe) -> None:
+    for accumulate in (1, 2, 4):
+        feed = Feed(replace(mixed, accumulate=accumulate))
+        whole = Feed(mixed).batch(3)
+        for world in divisors(24 // accumulate):
+            parts = [feed.batch(3, rank=rank, world=world) for rank in range(world)]
+            for name in FIELDS:
+                joined = np.concatenate([getattr(p, name).reshape(-1, 8) for p in parts])
+                assert np.array_equal(joined, getattr(whole, name))
+                per_rank = 24 // world // accumulate
+                shape = (accumulate, per_rank, 8) if accumulate > 1 else (per_rank, 8)
+                assert getattr(parts[0], name).shape == shape
+
+
+def test_a_batch_does_not_depend_on_what_was_asked_before(mixed: Recipe) -> None:
+    fresh = [Feed(mixed).batch(step) for step in range(8)]
+    feed = Feed(mixed)
+    for step in (7, 0, 3, 3, 1, 6, 2, 5, 4):
+        assert equal(feed.batch(step), fresh[step])
+
+
+def test_the_memory_of_an_old_batch_gives_the_same_batch(mixed: Recipe) -> None:
+    feed = Feed(mixed)
+    expected = [feed.batch(step) for step in range(4)]
+    lent = feed.batch(9)
+    for step in range(4):
+        lent = feed.batch(step, out=lent)
+        assert equal(lent, expected[step])
+
+
+def test_numpy_alone_gives_the_batches_of_the_kernels(mixed: Recipe, tmp_path: Path) -> None:
+    import os
+    import subprocess
+    import sys
+
+    program = (
+        "import sys, hashlib, numpy as np\n"
+        "from tokenreel import native\n"
+        "from tokenreel.feed.feed import Feed\n"
+        "from tokenreel.feed.recipe import Phase, Recipe, Source\n"
+        f"feed = Feed({mixed!r})\n"
+        "print(native.extension() is not None)\n"
+        "digest = hashlib.sha256()\n"
+        "for step in range(12):\n"
+        "    batch = feed.batch(step)\n"
+        "    for name in ('input_ids', 'labels', 'loss_weights', 'segment_ids', 'position_ids'):\n"
+        "        digest.update(np.ascontiguousarray(getattr(batch, name)).tobytes())\n"
+        "print(digest.hexdigest())\n"
+    ).replace("PosixPath", "__import__('pathlib').Path")
+    answers = []
+    for setting in ("1", "0"):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "TOKENREEL_NATIVE": setting},
+        )
+        assert done.returncode == 0, done.stderr
+        answers.append(done.stdout.split())
+    assert [native_used for native_used, _ in answers] == ["True", "False"]
+    assert answers[0][1] == answers[1][1]
+
+
+def test_denominators_are_of_the_global_step_and_exact(mixed: Recipe) -> None:
+    feed = Feed(mixed)
+    for step in range(6):
+        whole = feed.batch(step)
+        total = float(whole.loss_weights.astype(np.float64).sum())
+        assert feed.weight_sum(step) == total
+        for world, accumulate in ((1, 1), (2, 4), (6, 2), (8, 3)):
+            split = Feed(replace(mixed, accumulate=accumulate))
+            parts = [split.batch(step, rank=r, world=world) for r in range(world)]
+            assert split.weight_sum(step) == total
+            # Property 13: losses summed in any split and divided by it give one mean.
+            losses = [
+                float((p.loss_weights * (p.labels % 97)).astype(np.float64).sum()) for p in parts
+            ]
+            expected = float((whole.loss_weights * (whole.labels % 97)).astype(np.float64).sum())
+            assert sum(losses) / total == pytest.approx(expected / total, rel=1e-12)
+
+
+def test_another_pad_id_changes_inputs_in_padding_only(mixed: Recipe) -> None:
+    end_of_turn = 1003  # a token that occurs, so that a mask by value would show
+    one, other = Feed(mixed), Feed(replace(mixed, pad_id=end_of_turn))
+    for step in range(5):
+        a, b = one.batch(step), other.batch(step)
+        for name in FIELDS[1:]:
+            assert np.array_equal(getattr(a, name), getattr(b, name))
+        padding = a.segment_ids == 0
+        assert padding.any()
+        assert (b.input_ids[padding] == end_of_turn).all()
+        assert np.array_equal(a.input_ids[~padding], b.input_ids[~padding])
+
+
+def test_each_row_of_each_source_comes_once_an_epoch(mixed: Recipe) -> None:
+    feed = Feed(mixed)
+    seen: dict[tuple[str, int], list[bytes]] = {}
+    for step in range(30):
+        batch = feed.batch(step)
+        for row in feed.explain(step).rows:
+            shown = batch.input_ids[row.row].tobytes()
+            seen.setdefault((row.source, row.epoch), []).append(shown)
+    for source, plan in zip(mixed.sources, feed.plans, strict=True):
+        first, last = seen[source.name, 0], seen[source.name, 1]
+        assert len(first) == len(set(first)) == plan.num_rows
+        assert set(last) <= set(first)
+
+
+def test_epochs_lengths_and_steps(mixed: Recipe) -> None:
+    feed = Feed(mixed)
+    assert feed.epoch_of(0) == {"web": 0.0, "chat": 0.0, "books": 0.0}
+    counts = feed.order.counts(10 * 24)
+    expected = [int(n) / plan.num_rows for n, plan in zip(counts, feed.plans, strict=True)]
+    assert list(feed.epoch_of(10).values()) == expected
+    assert len(feed) == -(-sum(plan.num_rows for plan in feed.plans) // 24)
+    assert len(Feed(replace(mixed, steps=7))) == 7
+    assert [b.step for b in Feed(replace(mixed, steps=7))] == list(range(7))
+
+
+def test_rows_far_out_come_at_once(mixed: Recipe) -> None:
+    feed = Feed(mixed)
+    batch = feed.batch(10**10)
+    assert batch.input_ids.shape == (24, 8)
+    assert feed.explain(10**10).rows[0].epoch > 10**8
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "int32", "int64"])
+def test_foreign_dtypes_come_out_as_int64(tmp_path: Path, dtype: str) -> None:
+    tokens = np.arange(100, 0, -1)
+    tokens.astype(dtype).tofile(tmp_path / "train.bin")
+    source = Source(name="a", path=tmp_path / "train.bin", dtype=dtype, shuffle=False)
+    batch = Feed(recipe_of(source, seq_len=33, batch_size=3)).batch(0)
+    assert batch.input_ids.dtype == np.int64
+    assert batch.input_ids.ravel().tolist() == tokens[:99].tolist()
+    assert batch.labels.ravel().tolist() == tokens[1:].tolist()
+
+
+@pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
+def test_a_mask_with_a_weight_that_is_none_is_refused(tmp_path: Path, bad: float) -> None:
+    np.arange(20, dtype="<u4").tofile(tmp_path / "tokens.bin")
+    np.array([[0, 20]], "<u8").tofile(tmp_path / "episodes.idx")
+    mask = np.ones(20, "<f4")
+    mask[11] = bad
+    mask.tofile(tmp_path / "mask.bin")
+    source = Source(name="a", path=tmp_path, rows="episodes")
+    feed = Feed(recipe_of(source, seq_len=30, batch_size=1))
+    with pytest.raises(DamageError, match="the weight of token 11 is negative or not a number"):
+        feed.batch(0)
+
+
+@pytest.mark.parametrize("step", [-1])
+def test_steps_before_the_first_are_refused(mixed: Recipe, step: int) -> None:
+    with pytest.raises(ConfigError, match=r"bad step \(expected >= 0, got -1\)"):
+        Feed(mixed).batch(step)
+
+
+def test_a_source_that_has_run_out_stops_the_run_at_its_step(tmp_path: Path) -> None:
+    write_store(tmp_path / "s", [81])
+    source = Source(name="few", path=tmp_path / "s", max_epochs=2)
+    stream = iter(Feed(recipe_of(source, seq_len=8, batch_size=4)))
+    assert [next(stream).step for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(ConfigError, match="source 'few' has run out: all its rows were shown"):
+        next(stream)
+
+
+def test_targets_of_an_epoch_are_those_of_the_rows(tmp_path: Path) -> None:
+    documents = write_store(tmp_path / "s", [9, 30, 4], sidecar="weights")
+    feed = Feed(recipe_of(Source(name="s", path=tmp_path / "s"), seq_len=6, batch_size=1))
+    expected = window_rows(documents, 6)
+    counted = sum(int(feed.batch(step).loss_mask.sum()) for step in range(len(expected)))
+    assert counted == sum(map(num_targets, expected))

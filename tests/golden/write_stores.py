@@ -1,0 +1,76 @@
+"""Write the golden stores of format version 1: python -m tests.golden.write_stores FOLDER.
+
+The committed ones are never written again: a change of their bytes is a new format
+version, and gets golden stores of its own beside them.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from tokenreel import Provenance, StoreWriter
+from tokenreel.text.turns import TURN
+
+
+def write_plain(path: Path) -> None:
+    """Two splits, empty documents, two shards, nothing but tokens."""
+    with StoreWriter(path, vocab_size=1000, shard_bytes=32, block_bytes=16) as writer:
+        for document in ([1, 2, 3, 4, 5], [], [6, 7, 8, 9, 10, 11], [999] * 9, []):
+            writer.add(document)
+        writer.add([500, 501], split="val")
+
+
+def write_chats(path: Path) -> None:
+    """Turns, weights, provenance, a tokenizer, uint32."""
+    with StoreWriter(
+        path,
+        vocab_size=100_000,
+        shard_bytes=64,
+        block_bytes=32,
+        turns=True,
+        weights="float32",
+        provenance=True,
+        tokenizer={"kind": "bytes", "sha256": "0" * 64, "name": "größe"},
+        build={"recipe": [1, 2.5, None, True, {"a": "b"}]},
+    ) as writer:
+        for number, length in enumerate((6, 4, 9)):
+            turns = np.zeros(2, TURN)
+            turns["start"], turns["length"] = (0, 2), (2, length - 2)
+            turns["head"], turns["tail"] = 1, 0
+            turns["weight"], turns["role"] = (0, 0.5), (1, 2)
+            writer.add(
+                np.arange(length) + 70_000,
+                turns=turns,
+                weights=np.arange(length) / 8,
+                provenance=Provenance(file="chats.jsonl", row=number, byte=100 * number, id="№1"),
+            )
+        writer.add([], turns=np.zeros(0, TURN), weights=[], provenance=None)
+        writer.notes["engine"] = "golden"
+
+
+def write_straddling(path: Path) -> None:
+    """A document on three shards, with a mask and provenance on each."""
+    with StoreWriter(
+        path, vocab_size=256, shard_bytes=20, block_bytes=8, weights="uint8", provenance=True
+    ) as writer:
+        writer.add([1, 2], weights=[0, 1], provenance=Provenance(file="a\ud800"))
+        writer.add(
+            np.arange(25), weights=np.arange(25) % 2, provenance=Provenance(row=2**63, id="")
+        )
+        writer.add([3], weights=[1])
+
+
+STORES = {"plain": write_plain, "chats": write_chats, "straddling": write_straddling}
+
+
+def write_stores(folder: Path) -> None:
+    """Write every golden store into a folder of its own."""
+    for name, write in STORES.items():
+        write(folder / name)
+
+
+if __name__ == "__main__":
+    write_stores(Path(sys.argv[1]))

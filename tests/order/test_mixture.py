@@ -1,0 +1,227 @@
+"""Property 15: every prefix holds each source's share, in closed form, and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.order.making import mixture_of, mixtures
+from tokenreel.errors import ConfigError
+from tokenreel.order import mixture
+from tokenreel.order.mixture import Mixture
+from tokenreel.order.schedule import Change, make_schedule, normalised
+
+RUN = 3000
+ANNEALED = make_schedule((0.7, 0.3, 0.0), [Change(start=1000, shares=(0.2, 0.3, 0.5), ramp=500)])
+
+
+def prefix_counts(sources: np.ndarray, num_sources: int) -> np.ndarray:
+    """Return how many rows of each source are in each prefix, [n + 1, S]."""
+    marks = sources[:, None] == np.arange(num_sources)
+    return np.concatenate((np.zeros((1, num_sources), int), np.cumsum(marks, axis=0)))
+
+
+@given(one=mixtures())
+@settings(max_examples=40, deadline=None)
+def test_every_prefix_holds_each_share_to_within_the_number_of_sources(one: Mixture) -> None:
+    sources, _ = one.locate(0, RUN)
+    num_sources = one.schedule.num_sources
+    counts = prefix_counts(sources, num_sources)
+    times = np.arange(RUN + 1, dtype=float)
+    for source in range(num_sources):
+        due = one.schedule.integral(source, times)
+        assert np.abs(counts[:, source] - due).max() <= num_sources + 1
+
+
+@given(one=mixtures())
+@settings(max_examples=40, deadline=None)
+def test_each_source_gives_its_rows_in_order_and_none_twice(one: Mixture) -> None:
+    sources, numbers = one.locate(0, RUN)
+    assert sources.dtype == np.int32
+    for source in range(one.schedule.num_sources):
+        mine = numbers[sources == source]
+        assert np.array_equal(mine, np.arange(len(mine)))
+
+
+@given(one=mixtures(), start=st.integers(0, RUN - 1), count=st.integers(1, 300))
+@settings(max_examples=50, deadline=None)
+def test_any_part_is_a_slice_of_the_whole(one: Mixture, start: int, count: int) -> None:
+    whole = one.locate(0, RUN + 300)
+    part = one.locate(start, count)
+    for expected, actual in zip(whole, part, strict=True):
+        assert np.array_equal(actual, expected[start : start + count])
+
+
+@given(one=mixtures(), start=st.integers(0, 10**12) | st.integers(0, 2**44 - 200))
+@settings(max_examples=50, deadline=None)
+def test_positions_undo_locate_however_far(one: Mixture, start: int) -> None:
+    sources, numbers = one.locate(start, 200)
+    first, _ = one.locate(start + 100, 100)
+    assert np.array_equal(sources[100:], first)
+    counts = one.counts(start)
+    assert int(counts.sum()) == start
+    for source in np.unique(sources):
+        mine = np.flatnonzero(sources == source)
+        positions = one.positions(int(source), numbers[mine])
+        assert np.array_equal(positions[positions >= 0], start + mine[positions >= 0])
+        assert (positions >= 0).all() or start > 2**43
+        assert counts[source] == numbers[mine[0]]
+
+
+@given(one=mixtures(), position=st.integers(0, RUN))
+@settings(max_examples=40, deadline=None)
+def test_counts_are_those_of_the_prefix(one: Mixture, position: int) -> None:
+    sources, _ = one.locate(0, RUN)
+    expected = prefix_counts(sources, one.schedule.num_sources)[position]
+    assert one.counts(position).tolist() == expected.tolist()
+
+
+def test_a_source_of_a_billionth_is_counted_far_out() -> None:
+    names = ["most", "rare", "never"]
+    one = mixture_of(make_schedule(normalised({"most": 1, "rare": 1e-9}, names)))
+    counts = one.counts(10**12)
+    assert int(counts.sum()) == 10**12
+    assert abs(int(counts[1]) - 1000) <= 1
+    assert counts[2] == 0
+    # A row beyond every run has no position, and no overflow makes one up.
+    assert one.positions(1, np.array([0, 10**12])).tolist() == [
+        int(one.positions(1, np.array([0]))[0]),
+        -1,
+    ]
+    assert one.positions(2, np.array([0, 5])).tolist() == [-1, -1]
+
+
+def test_a_source_that_fades_out_stops_and_one_that_fades_in_starts() -> None:
+    schedule = make_schedule((1.0, 0.0), [Change(start=100, shares=(0.0, 1.0), ramp=200)])
+    sources, numbers = mixture_of(schedule).locate(0, 1000)
+    assert not sources[:100].any()
+    assert sources[302:].all()
+    assert abs(int((sources == 0).sum()) - 200) <= 1
+    assert mixture_of(schedule).positions(0, np.array([250])).tolist() == [-1]
+
+
+def test_the_order_within_a_mixture_looks_random() -> None:
+    one = mixture_of(make_schedule((0.5, 0.5)))
+    sources, _ = one.locate(0, 20_000)
+    runs = np.diff(np.flatnonzero(np.diff(sources)))
+    assert set(runs.tolist()) == {1, 2}  # neither strictly in turns nor in blocks
+    blocks = sources[: 8 * 2500].reshape(-1, 8)
+    assert len(np.unique(blocks, axis=0)) == 16
+
+
+def test_the_order_of_version_1_never_changes() -> None:
+    assert mixture.VERSION == 1
+    near = mixture_of(ANNEALED).locate(1200, 24)
+    far = mixture_of(ANNEALED).locate(10**12, 24)
+    assert near[0].tolist() == [
+        0,
+        2,
+        1,
+        0,
+        1,
+        0,
+        0,
+        1,
+        2,
+        0,
+        1,
+        0,
+        2,
+        0,
+        1,
+        0,
+        2,
+        0,
+        0,
+        1,
+        1,
+        0,
+        2,
+        0,
+    ]
+    assert near[1].tolist() == [
+        820,
+        20,
+        360,
+        821,
+        361,
+        822,
+        823,
+        362,
+        21,
+        824,
+        363,
+        825,
+        22,
+        826,
+        364,
+        827,
+        23,
+        828,
+        829,
+        365,
+        366,
+        830,
+        24,
+        831,
+    ]
+    assert far[0].tolist() == [
+        2,
+        1,
+        0,
+        2,
+        1,
+        2,
+        2,
+        0,
+        2,
+        1,
+        2,
+        1,
+        0,
+        2,
+        2,
+        1,
+        2,
+        0,
+        1,
+        2,
+        2,
+        1,
+        0,
+        2,
+    ]
+    assert far[1].tolist() == [
+        499999999375,
+        300000000000,
+        200000000625,
+        499999999376,
+        300000000001,
+        499999999377,
+        499999999378,
+        200000000626,
+        499999999379,
+        300000000002,
+        499999999380,
+        300000000003,
+        200000000627,
+        499999999381,
+        499999999382,
+        300000000004,
+        499999999383,
+        200000000628,
+        300000000005,
+        499999999384,
+        499999999385,
+        300000000006,
+        200000000629,
+        499999999386,
+    ]
+
+
+@pytest.mark.parametrize("start", [-1, 2**44 - 5])
+def test_positions_out_of_range_are_refused(start: int) -> None:
+    with pytest.raises(ConfigError, match=r"position out of range \(expected 0 to 2\*\*44"):
+        mixture_of(ANNEALED).locate(start, 10)

@@ -1,0 +1,168 @@
+"""Property 16: epochs, and changes of shares in the middle of a run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.order.making import shares
+from tokenreel.errors import ConfigError
+from tokenreel.order.order import VERSIONS, Located, Order, SourceRows
+
+A, B, C = (SourceRows(name=name, num_rows=n) for name, n in (("a", 7), ("b", 40), ("c", 1)))
+
+
+def order_of(*sources: SourceRows, seed: int = 0, weights: tuple[float, ...] = ()) -> Order:
+    equal = (1 / len(sources),) * len(sources)
+    return Order(sources, shares=weights or equal, seed=seed)
+
+
+def check_epochs(order: Order, located: Located) -> None:
+    """Check that each source gives each row once per epoch, epochs in order."""
+    for source, item in enumerate(order.sources):
+        mine = located.source == source
+        epochs, rows = located.epoch[mine], located.row[mine]
+        assert np.array_equal(epochs, np.arange(len(rows)) // item.num_rows)
+        whole = len(rows) - len(rows) % item.num_rows
+        for epoch in rows[:whole].reshape(-1, item.num_rows):
+            assert np.array_equal(np.sort(epoch), np.arange(item.num_rows))
+        assert len(set(rows[whole:].tolist())) == len(rows) - whole
+
+
+@given(
+    sizes=st.lists(st.integers(1, 60), min_size=1, max_size=5),
+    data=st.data(),
+    seed=st.integers(-5, 2**70),
+)
+@settings(max_examples=40, deadline=None)
+def test_in_an_epoch_each_row_comes_exactly_once(
+    sizes: list[int], data: st.DataObject, seed: int
+) -> None:
+    sources = [SourceRows(name=str(i), num_rows=size) for i, size in enumerate(sizes)]
+    order = Order(sources, shares=data.draw(shares(len(sizes))), seed=seed)
+    check_epochs(order, order.locate(0, 600))
+
+
+def test_the_same_seed_gives_the_same_order_and_another_another() -> None:
+    one, same, other = (order_of(A, B, seed=seed).locate(0, 500) for seed in (1, 1, 2))
+    assert np.array_equal(one.row, same.row)
+    assert np.array_equal(one.source, same.source)
+    assert not np.array_equal(one.row, other.row)
+    assert not np.array_equal(one.source, other.source)
+
+
+def test_epochs_are_unlike_each_other_and_unlike_those_of_the_next_seed() -> None:
+    big = SourceRows(name="big", num_rows=500)
+    one, two = (order_of(big, seed=seed).locate(0, 1000).row.reshape(2, 500) for seed in (1, 2))
+    epochs = [one[0], one[1], two[0], two[1]]
+    for i, first in enumerate(epochs):
+        for second in epochs[i + 1 :]:
+            assert np.count_nonzero(first == second) < 8
+
+
+def test_sources_of_the_same_size_are_shuffled_apart() -> None:
+    twins = [SourceRows(name=name, num_rows=500) for name in ("x", "y")]
+    one, two = (order_of(twin).locate(0, 500).row for twin in twins)
+    assert np.count_nonzero(one == two) < 8
+
+
+def test_without_shuffling_rows_come_in_order_in_every_epoch() -> None:
+    order = order_of(SourceRows(name="a", num_rows=5, shuffle=False))
+    assert order.locate(3, 9).row.tolist() == [3, 4, 0, 1, 2, 3, 4, 0, 1]
+    assert order.positions(0, 3, epochs=range(3)) == [(0, 3), (1, 8), (2, 13)]
+
+
+def test_a_source_without_more_epochs_ends_the_run_with_its_name() -> None:
+    capped = SourceRows(name="chat", num_rows=10, max_epochs=2)
+    order = order_of(capped)
+    assert order.locate(0, 20).epoch.max() == 1
+    with pytest.raises(ConfigError) as caught:
+        order.locate(15, 10)
+    assert str(caught.value) == (
+        "source 'chat' has run out: all its rows were shown "
+        "(expected at most 2 epochs of 10 rows); "
+        "end the run earlier, give it less weight, or allow more epochs"
+    )
+    # What never comes is not found either.
+    assert [epoch for epoch, _ in order.positions(0, 4, epochs=range(9))] == [0, 1]
+
+
+@given(start=st.integers(0, 2000), data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_every_row_is_found_where_it_comes(start: int, data: st.DataObject) -> None:
+    order = Order((A, B, C), shares=data.draw(shares(3)), seed=3)
+    located = order.locate(start, 40)
+    for i in range(40):
+        source, epoch = int(located.source[i]), int(located.epoch[i])
+        found = order.positions(source, int(located.row[i]), epochs=range(epoch, epoch + 1))
+        assert found == [(epoch, start + i)]
+
+
+@given(
+    changes=st.lists(st.integers(0, 150), min_size=1, max_size=4),
+    data=st.data(),
+    start=st.integers(0, 500),
+)
+@settings(max_examples=50, deadline=None)
+def test_changed_shares_keep_the_past_and_lose_no_row(
+    changes: list[int], data: st.DataObject, start: int
+) -> None:
+    order = Order((A, B, C), shares=data.draw(shares(3)), seed=11)
+    position = 0
+    for more in changes:
+        position += more
+        before = order.locate(0, max(position, 1))
+        order = order.change(position, data.draw(shares(3)))
+        after = order.locate(0, max(position, 1))
+        for name in ("source", "epoch", "row"):
+            assert np.array_equal(getattr(before, name)[:position], getattr(after, name)[:position])
+    whole = order.locate(0, 900)
+    check_epochs(order, whole)
+    part = order.locate(start, 100)
+    assert np.array_equal(part.row, whole.row[start : start + 100])
+    assert np.array_equal(part.source, whole.source[start : start + 100])
+    counts = np.bincount(whole.source[:start], minlength=3)
+    assert order.counts(start).tolist() == counts.tolist()
+    for i in range(0, 900, 37):
+        source, epoch = int(whole.source[i]), int(whole.epoch[i])
+        found = order.positions(source, int(whole.row[i]), epochs=range(epoch, epoch + 1))
+        assert found == [(epoch, i)]
+
+
+def test_shares_after_a_change_are_the_new_ones() -> None:
+    order = order_of(A, B, weights=(0.9, 0.1)).change(1000, (0.2, 0.8))
+    counts = order.counts(2000) - order.counts(1000)
+    assert np.abs(counts - [200, 800]).max() <= 3
+    assert np.abs(order.counts(1000) - [900, 100]).max() <= 3
+
+
+def test_shares_cannot_be_changed_before_the_last_change() -> None:
+    order = order_of(A, B).change(100, (0.5, 0.5))
+    with pytest.raises(ConfigError) as caught:
+        order.change(99, (0.1, 0.9))
+    assert str(caught.value) == (
+        "shares can only be changed after the last change (expected >= position 100, got 99)"
+    )
+
+
+def test_the_order_of_these_versions_never_changes() -> None:
+    assert VERSIONS == {"mixture": 1, "permutation": 1}
+    located = Order((A, B, C), shares=(0.25, 0.7, 0.05), seed=42).locate(10**9, 12)
+    assert located.source.tolist() == [1, 1, 0, 1, 1, 1, 0, 1, 1, 0, 2, 1]
+    assert located.epoch.tolist() == [
+        17500000,
+        17500000,
+        35714285,
+        17500000,
+        17500000,
+        17500000,
+        35714285,
+        17500000,
+        17500000,
+        35714286,
+        50000000,
+        17500000,
+    ]
+    assert located.row.tolist() == [25, 38, 2, 22, 28, 34, 3, 10, 0, 6, 0, 3]

@@ -1,0 +1,122 @@
+"""The one object through which everything on disk is changed."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from tokenreel.errors import WriteError
+from tokenreel.store.filesystem import LOCAL, NOWHERE, REMEDIES, REMEDY, FileSystem
+
+
+class Observing(FileSystem):
+    """Keep a list of operations; let one kind fail."""
+
+    def __init__(self, failing: str = "", error: int = errno.EIO) -> None:
+        self.seen: list[tuple[str, str]] = []
+        self._failing = failing
+        self._error = error
+
+    def observe(self, operation: str, path: Path, *, target: Path | None = None) -> None:
+        """Write down and fail."""
+        self.seen.append((operation, path.name))
+        if operation == self._failing:
+            raise OSError(self._error, os.strerror(self._error))
+
+
+def test_a_small_file_is_written_synced_renamed_and_its_folder_synced(tmp_path: Path) -> None:
+    filesystem = Observing()
+    filesystem.write_whole(tmp_path / "plan.json", b"{}")
+    assert filesystem.seen == [
+        ("create", "plan.json.tmp"),
+        ("write", "plan.json.tmp"),
+        ("sync", "plan.json.tmp"),
+        ("rename", "plan.json.tmp"),
+        ("sync_dir", tmp_path.name),
+    ]
+    assert (tmp_path / "plan.json").read_bytes() == b"{}"
+
+
+@pytest.mark.parametrize("failing", ["create", "write", "sync", "rename"])
+def test_a_small_file_that_fails_leaves_the_old_one_and_no_temporary(
+    tmp_path: Path, failing: str
+) -> None:
+    (tmp_path / "plan.json").write_bytes(b"old")
+    with pytest.raises(WriteError) as caught:
+        Observing(failing).write_whole(tmp_path / "plan.json", b"new")
+    assert str(caught.value) == (
+        f"{tmp_path / 'plan.json.tmp'}: {failing} failed: Input/output error; {REMEDY}"
+    )
+    assert [file.name for file in tmp_path.iterdir()] == ["plan.json"]
+    assert (tmp_path / "plan.json").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("error", sorted(REMEDIES))
+def test_each_known_cause_has_its_remedy(tmp_path: Path, error: int) -> None:
+    with pytest.raises(WriteError) as caught:
+        Observing("make_dir", error).make_dir(tmp_path / "a")
+    assert caught.value.remedy == REMEDIES[error]
+    assert caught.value.what == f"make dir failed: {os.strerror(error)}"
+    assert caught.value.where == str(tmp_path / "a")
+
+
+def test_folders_are_made_durable_from_the_top(tmp_path: Path) -> None:
+    filesystem = Observing()
+    filesystem.make_dir(tmp_path / "a/b")
+    assert filesystem.seen == [
+        ("make_dir", "a"),
+        ("sync_dir", tmp_path.name),
+        ("make_dir", "b"),
+        ("sync_dir", "a"),
+    ]
+    filesystem.make_dir(tmp_path / "a/b")
+    assert len(filesystem.seen) == 4
+
+
+def test_a_folder_that_is_not_empty_stays(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/file").touch()
+    LOCAL.remove_dir(tmp_path / "a")
+    assert (tmp_path / "a/file").exists()
+    (tmp_path / "a/file").unlink()
+    LOCAL.remove_dir(tmp_path / "a")
+    LOCAL.remove_dir(tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
+def test_what_cannot_be_discarded_is_said_and_left(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "old").touch()
+    Observing("remove").discard(tmp_path / "old")
+    assert (tmp_path / "old").exists()
+    assert "a useless file stays" in caplog.text
+    LOCAL.discard(tmp_path / "old")
+    LOCAL.discard(tmp_path / "old")
+    assert not (tmp_path / "old").exists()
+
+
+def test_a_closed_file_is_closed_twice_without_harm(tmp_path: Path) -> None:
+    output = LOCAL.create(tmp_path / "a")
+    output.write(b"abc")
+    output.close()
+    other = os.open(tmp_path / "b", os.O_CREAT | os.O_WRONLY)  # takes the descriptor's number
+    output.close()
+    os.write(other, b"still open")
+    os.close(other)
+    assert (tmp_path / "b").read_bytes() == b"still open"
+
+
+def test_nowhere_keeps_nothing(tmp_path: Path) -> None:
+    NOWHERE.write_whole(tmp_path / "a/b", b"data")
+    NOWHERE.make_dir(tmp_path / "c")
+    with NOWHERE.create(tmp_path / "d") as output:
+        output.write(b"data")
+        output.sync()
+    (tmp_path / "e").touch()
+    NOWHERE.remove(tmp_path / "e")
+    NOWHERE.remove_dir(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["e"]
