@@ -9,6 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tokenreel.errors import TokenreelError
+from tokenreel.feed.batch import Batch
+from tokenreel.feed.feed import Feed
+from tokenreel.feed.recipe import Phase, Recipe, Source
 from tokenreel.store.batch import Documents
 from tokenreel.store.convert import convert
 from tokenreel.store.door import open_store
@@ -24,9 +27,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Batch",
     "Document",
     "Documents",
+    "Feed",
+    "Phase",
     "Provenance",
+    "Recipe",
+    "Source",
     "Split",
     "Store",
     "StoreWriter",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from itertools import islice
 from typing import Any, Protocol
@@ -26,8 +27,9 @@ class Resumable(Protocol):
 def check_resume(make: Callable[[], Resumable], *, steps: int) -> None:
     """Raise AssertionError unless a stream restored at any of `steps` goes on unchanged.
 
-    Restored at every step; restored twice; saved again right after a restore; saved
-    while further items have been computed ahead.
+    Restored at every step and at the end; restored twice; saved again right after a
+    restore and after the item that follows it; saved while further items have been
+    computed ahead. The stream must have at least `steps` items.
 
     >>> class Counter:
     ...     def __init__(self): self.n = 0
@@ -42,20 +44,33 @@ def check_resume(make: Callable[[], Resumable], *, steps: int) -> None:
     whole = make()
     stream = iter(whole)
     states, expected = [whole.state_dict()], []
-    for _ in range(steps):
-        expected.append(next(stream))
+    for step in range(steps):
+        expected += _take(stream, 1)
+        _require(len(expected) > step, f"the stream ends after {step} items")
         states.append(whole.state_dict())
-    for step, state in enumerate(states[:-1]):
+    # What comes after the last state: two more items, or the end of the stream.
+    expected += _take(stream, 2)
+    for step, state in enumerate(states):
+        when = f"restored at step {step}"
         resumed = make()
         resumed.load_state_dict(state)
         _require(resumed.state_dict() == state, f"state changed by loading it at step {step}")
-        rest = list(islice(iter(resumed), steps - step))
-        _require_equal(rest, expected[step:], f"restored at step {step}")
+        rest = iter(resumed)
+        _require_equal(_take(rest, 1), expected[step : step + 1], when)
+        if step < steps:
+            _require(resumed.state_dict() == states[step + 1], f"{when}: another state after it")
+        remaining = _take(rest, steps + 1 - step)
+        _require_equal(remaining, expected[step + 1 :], f"{when}, from the next on")
         again = make()
-        again.load_state_dict(resumed.state_dict())
-        again.load_state_dict(state)
-        rest = list(islice(iter(again), min(2, steps - step)))
-        _require_equal(rest, expected[step : step + 2], f"restored twice at step {step}")
+        for loaded in (states[0], state, state):
+            again.load_state_dict(loaded)
+        two = _take(iter(again), 2)
+        _require_equal(two, expected[step : step + 2], f"restored twice at step {step}")
+
+
+def _take(stream: Iterator[Any], count: int) -> list[Any]:
+    """Return copies of the next items: a stream may use the memory of one for another."""
+    return [deepcopy(item) for item in islice(stream, count)]
 
 
 def _require_equal(actual: list[Any], expected: list[Any], when: str) -> None:
@@ -72,7 +87,9 @@ def _require(held: bool, message: str) -> None:
 def equal(one: Any, other: Any) -> bool:
     """Compare batches exactly: arrays, mappings, sequences and dataclasses of them."""
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        return np.asarray(one).dtype == np.asarray(other).dtype and np.array_equal(one, other)
+        one, other = np.asarray(one), np.asarray(other)
+        same = one.dtype == other.dtype and one.shape == other.shape
+        return bool(same and np.ascontiguousarray(one).tobytes() == other.tobytes())
     if is_dataclass(one) and type(one) is type(other):
         return all(equal(getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
     if isinstance(one, dict) and isinstance(other, dict):

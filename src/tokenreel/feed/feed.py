@@ -165,6 +165,8 @@ class Feed:
     def stream(self, *, rank: int = 0, world: int = 1, prefetch: int = 0) -> Iterator[Batch]:
         """Yield batches from the current step on; `prefetch` of them are made ahead."""
         self._rank_rows(rank, world)  # refused here, not when the first batch is asked for
+        if prefetch < 0:
+            raise ConfigError("bad prefetch", expected=">= 0", actual=prefetch)
         return self._stream(rank=rank, world=world, prefetch=prefetch)
 
     def _stream(self, *, rank: int, world: int, prefetch: int) -> Iterator[Batch]:

@@ -12,8 +12,6 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from tokenreel.errors import ConfigError
-
 Made = TypeVar("Made")
 
 
@@ -21,8 +19,6 @@ def ahead(
     make: Callable[[int], Made], steps: Iterator[int], *, depth: int
 ) -> Generator[Made, None, None]:
     """Yield make(step) for each step in order, computing up to `depth` ahead."""
-    if depth < 0:
-        raise ConfigError("bad prefetch", expected=">= 0", actual=depth)
     if depth == 0:
         yield from map(make, steps)
         return

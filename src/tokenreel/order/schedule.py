@@ -7,8 +7,10 @@ is replayed, however far a run has come. Shares always sum to 1.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 
@@ -113,14 +115,18 @@ def normalised(
     """
     unknown = sorted(set(weights) - set(names))
     if unknown:
+        near = difflib.get_close_matches(unknown[0], names, n=1)
         raise ConfigError(
             f"weights for sources that do not exist: {', '.join(unknown)}",
             expected=", ".join(names),
+            remedy=f"did you mean {near[0]!r}?" if near else None,
         )
     if temperature <= 0 or not np.isfinite(temperature):
         raise ConfigError("bad temperature", expected="> 0", actual=temperature)
-    values = [float(weights.get(name, 0.0)) for name in names]
-    if any(value < 0 or not np.isfinite(value) for value in values) or not any(values):
+    given = list(weights.values())
+    sound = all(isinstance(value, Real) and 0 <= value < np.inf for value in given)
+    values = [float(weights.get(name, 0.0)) for name in names] if sound else []
+    if not any(values):
         raise ConfigError(
             "weights must be finite, not negative, and not all 0", actual=dict(weights)
         )

@@ -1,0 +1,106 @@
+"""Batches made ahead: in order, with their errors, and without a thread left behind."""
+
+from __future__ import annotations
+
+import threading
+import time
+from itertools import count, islice
+from pathlib import Path
+
+import pytest
+
+from tests.feed.making import recipe_of, write_store
+from tokenreel.errors import ConfigError
+from tokenreel.feed.feed import Feed
+from tokenreel.feed.prefetch import ahead
+from tokenreel.feed.recipe import Source
+from tokenreel.testing import equal
+
+
+def feeding_threads() -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name.startswith("tokenreel-feed")]
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Feed:
+    write_store(tmp_path / "a", [300], shard_tokens=70)
+    write_store(tmp_path / "b", [9, 30, 4, 11], first_token=1000)
+    sources = (
+        Source(name="a", path=tmp_path / "a"),
+        Source(name="b", path=tmp_path / "b", rows="episodes"),
+    )
+    return Feed(recipe_of(*sources, seq_len=8, batch_size=4))
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, 7])
+def test_what_is_made_ahead_comes_in_order_and_ends(depth: int) -> None:
+    made = list(ahead(lambda step: step * step, iter(range(20)), depth=depth))
+    assert made == [step * step for step in range(20)]
+    assert feeding_threads() == []
+
+
+def test_no_more_is_made_ahead_than_asked_for() -> None:
+    made: list[int] = []
+    stream = ahead(lambda step: made.append(step) or step, count(), depth=3)  # type: ignore[func-returns-value]
+    assert next(stream) == 0
+    time.sleep(0.05)
+    assert max(made) == 3
+    stream.close()
+
+
+@pytest.mark.parametrize("depth", [0, 1, 4])
+def test_an_error_in_the_background_arrives_at_its_step(depth: int) -> None:
+    def make(step: int) -> int:
+        if step == 5:
+            raise ValueError("step 5 is bad")
+        return step
+
+    taken = []
+    with pytest.raises(ValueError, match="step 5 is bad"):
+        for step in ahead(make, count(), depth=depth):
+            taken.append(step)
+    assert taken == [0, 1, 2, 3, 4]
+    assert feeding_threads() == []
+
+
+def test_a_stream_that_is_closed_or_forgotten_leaves_no_thread(feed: Feed) -> None:
+    stream = feed.stream(prefetch=4)
+    next(stream)
+    assert feeding_threads()
+    stream.close()  # type: ignore[attr-defined]
+    assert feeding_threads() == []
+    for batch in feed.stream(prefetch=4):
+        if batch.step == 3:
+            break
+    del batch
+    assert feeding_threads() == []
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 4])
+def test_prefetching_changes_no_batch_and_counts_what_was_taken(feed: Feed, prefetch: int) -> None:
+    expected = [feed.batch(step) for step in range(12)]
+    for step, batch in enumerate(islice(feed.stream(prefetch=prefetch), 12)):
+        assert equal(batch, expected[step])
+        assert feed.state_dict()["step"] == step + 1
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 4])
+def test_weights_changed_in_the_middle_hold_from_the_next_batch_on(
+    feed: Feed, prefetch: int
+) -> None:
+    stream = feed.stream(prefetch=prefetch)
+    for _ in range(5):
+        next(stream)
+    feed.change_weights({"a": 0.1, "b": 0.9})
+    state = feed.state_dict()
+    rest = list(islice(stream, 6))
+    resumed = Feed(feed.recipe)
+    resumed.load_state_dict(state)
+    assert [batch.step for batch in rest] == list(range(5, 11))
+    assert equal(rest, list(islice(resumed, 6)))
+    assert not equal(rest, [Feed(feed.recipe).batch(step) for step in range(5, 11)])
+
+
+def test_a_negative_prefetch_is_refused(feed: Feed) -> None:
+    with pytest.raises(ConfigError, match=r"bad prefetch \(expected >= 0, got -1\)"):
+        feed.stream(prefetch=-1)
