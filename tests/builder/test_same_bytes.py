@@ -93,7 +93,7 @@ def test_the_size_of_chunks_decides_no_token(
 @pytest.fixture(scope="module")
 def ray_started() -> Iterator[Any]:
     ray = pytest.importorskip("ray")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     yield ray
     ray.shutdown()
 

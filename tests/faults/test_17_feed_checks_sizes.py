@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from tests.feed.making import recipe_of, write_store
+
 from tokenreel.errors import DamageError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Source

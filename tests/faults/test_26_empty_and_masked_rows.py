@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from tests.feed.making import recipe_of, write_store
+
 from tokenreel import StoreWriter
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
@@ -37,7 +37,7 @@ def test_a_split_of_one_token_is_refused_at_start(tmp_path: Path, rows: str) -> 
 @pytest.mark.parametrize("rows", KINDS)
 def test_the_account_adds_up_whatever_the_documents(tmp_path: Path, rows: str) -> None:
     with StoreWriter(tmp_path / "s", vocab_size=100, weights="uint8") as writer:
-        writer.add([])
+        writer.add([], weights=[])
         writer.add([1], weights=[1])
         writer.add(range(50), weights=[1] * 50)  # longer than a row
         writer.add(range(20), weights=[0] * 20)  # all masked

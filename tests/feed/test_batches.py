@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from tests.feed.making import (
     Doc,
     Row,
@@ -22,6 +21,7 @@ from tests.feed.making import (
     window_rows,
     write_store,
 )
+
 from tokenreel.errors import ConfigError, DamageError
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.feed import Feed
@@ -116,7 +116,7 @@ def check_epoch(plan: RowPlan, batches: list[Batch]) -> None:
     size = len(batches[0].input_ids)
     rows = [(b.loss_weights[i], b.segment_ids[i]) for b in batches for i in range(size)]
     rows = rows[: plan.num_rows]
-    ledger: dict[str, int] = plan.ledger  # type: ignore[attr-defined]
+    ledger = plan.ledger
     assert ledger["trained"] == sum(np.count_nonzero(weights) for weights, _ in rows)
     # The last token of a full row is a label only: at most one slot a row is not an input.
     shown = sum(np.count_nonzero(segments) for _, segments in rows)

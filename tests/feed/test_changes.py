@@ -7,8 +7,8 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-
 from tests.feed.making import recipe_of, write_store
+
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Phase, Recipe, Source

@@ -54,12 +54,12 @@ def span_lists(draw: st.DrawFn, pieces: Pieces) -> Spans | None:
         for start, stop in zip(cuts[::2], cuts[1::2], strict=False):
             spans.append((start, stop, draw(st.sampled_from([0.0, 0.5, 1.0, 3.0]))))
         offsets.append(len(spans))
-    start, stop, weight = zip(*spans, strict=True) if spans else ((), (), ())
+    starts, stops, weights = zip(*spans, strict=True) if spans else ((), (), ())
     return Spans(
         offsets=np.array(offsets, np.int64),
-        start=np.array(start, np.int64),
-        stop=np.array(stop, np.int64),
-        weight=np.array(weight, np.float32),
+        start=np.array(starts, np.int64),
+        stop=np.array(stops, np.int64),
+        weight=np.array(weights, np.float32),
     )
 
 

@@ -8,8 +8,8 @@ from itertools import count, islice
 from pathlib import Path
 
 import pytest
-
 from tests.feed.making import recipe_of, write_store
+
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.prefetch import ahead

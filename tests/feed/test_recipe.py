@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.feed.making import write_store
+
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Phase, Recipe, Source
@@ -35,6 +35,7 @@ start_step = 10
 weights = {web = 0.5, chat = 0.5}
 ramp_steps = 2
 """
+TEXT: Any = "x"
 SOURCE = Source(name="web", path="web")
 
 
@@ -116,7 +117,7 @@ def test_a_wrong_file_is_told_what_is_wrong_and_where(
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="none.toml: cannot be read: "):
+    with pytest.raises(ConfigError, match=r"none\.toml: cannot be read: "):
         Feed(tmp_path / "none.toml")
 
 
@@ -157,7 +158,7 @@ def test_a_source_that_makes_no_sense_is_refused(settings: dict[str, Any], messa
     [
         ({"phases": [Phase(start_step=1, weights={"wbe": 1})]}, "do not exist: wbe"),
         ({"phases": [Phase(start_step=1, weights={"web": -1})]}, "must be finite, not negative"),
-        ({"phases": [Phase(start_step=1, weights={"web": "x"})]}, "must be finite, not negative"),
+        ({"phases": [Phase(start_step=1, weights={"web": TEXT})]}, "must be finite, not negative"),
         ({"temperature": 0.0}, "bad temperature"),
         (
             {

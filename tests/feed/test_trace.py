@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from tests.feed.making import recipe_of, write_store
+
 from tokenreel import Provenance
 from tokenreel.errors import ConfigError, StoreError
 from tokenreel.feed.feed import Feed

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from tests.order.making import mixture_of, mixtures
+
 from tokenreel.errors import ConfigError
 from tokenreel.order import mixture
 from tokenreel.order.mixture import Mixture
@@ -95,7 +95,7 @@ def test_a_source_of_a_billionth_is_counted_far_out() -> None:
 
 def test_a_source_that_fades_out_stops_and_one_that_fades_in_starts() -> None:
     schedule = make_schedule((1.0, 0.0), [Change(start=100, shares=(0.0, 1.0), ramp=200)])
-    sources, numbers = mixture_of(schedule).locate(0, 1000)
+    sources, _ = mixture_of(schedule).locate(0, 1000)
     assert not sources[:100].any()
     assert sources[302:].all()
     assert abs(int((sources == 0).sum()) - 200) <= 1

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from tests.order.making import shares
+
 from tokenreel.errors import ConfigError
 from tokenreel.order.order import VERSIONS, Located, Order, SourceRows
 

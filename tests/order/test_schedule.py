@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from tests.order.making import schedules
+
 from tokenreel.errors import ConfigError
 from tokenreel.order.schedule import Change, Schedule, make_schedule, normalised
 

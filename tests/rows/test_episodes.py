@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from tests.feed.making import episode_rows, num_targets, scratch, spans_in, write_store
+
 from tokenreel import StoreWriter, open_store
 from tokenreel.errors import ConfigError
 from tokenreel.rows import episodes
@@ -122,7 +122,7 @@ def test_what_loses_its_last_target_to_the_cut_is_dropped(tmp_path: Path) -> Non
 def test_an_unknown_truncation_is_named_with_the_known_ones(tmp_path: Path) -> None:
     write_store(tmp_path / "s", [5])
     split = open_store(tmp_path / "s")["train"]
-    with pytest.raises(ConfigError, match="unknown truncation .*keep_first.*got 'keep_frist'"):
+    with pytest.raises(ConfigError, match=r"unknown truncation .*keep_first.*got 'keep_frist'"):
         Episodes(split=split, seq_len=4, truncation="keep_frist")
     with pytest.raises(ConfigError, match="whole_turns needs a turn table"):
         Episodes(split=split, seq_len=4, truncation="whole_turns")

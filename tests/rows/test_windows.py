@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-
 from tests.feed.making import num_targets, scratch, spans_in, window_rows, write_store
+
 from tokenreel import open_store
 from tokenreel.errors import ConfigError, StoreError
 from tokenreel.rows.windows import Windows

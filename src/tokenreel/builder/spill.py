@@ -83,7 +83,7 @@ class Spill:
             path.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Remove the folder, all at once: what is left of it is never taken for a build's chunks."""
+        """Remove the folder, all at once: half a folder is never taken for a build's chunks."""
         gone = self.folder.with_name(f"{self.folder.name}.gone")
         self.folder.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)

@@ -13,6 +13,23 @@ from tokenreel.cli.recipe_option import add_recipe, open_feed
 from tokenreel.feed.feed import Feed
 
 
+# Of the account of a source, what a person wants to see, in the order it adds up.
+LEDGER = (
+    "tokens",
+    "placed",
+    "truncated",
+    "dropped",
+    "overlap",
+    "slots",
+    "trained",
+    "masked",
+    "padding",
+    "short_documents",
+    "untrained_documents",
+    "untrained_rows",
+)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_recipe(parser)
@@ -63,5 +80,7 @@ def _draw(console: Console, facts: dict[str, Any]) -> None:
             f"share {source['share']:.3f}"
             + (f", an epoch every {epoch:,.1f} steps" if epoch else ", not shown at first")
         )
-        for name, value in (source["ledger"] or {}).items():
-            console.print(f"  {name:<12} {value:,}")
+        ledger = source["ledger"] or {}
+        for name in LEDGER:
+            if ledger.get(name):
+                console.print(f"  {name.replace('_', ' '):<20} {ledger[name]:>15,}")

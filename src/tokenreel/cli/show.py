@@ -16,6 +16,7 @@ from tokenreel.store.store import Store
 
 BAR_WIDTH = 40
 HEAD_TOKENS = 64
+HEAD_IDS = 16
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +65,8 @@ def _draw(console: Console, facts: dict[str, Any]) -> None:
     if facts["head"]:
         head = facts["head"]
         console.print(f"\n[bold]first document[/bold] ({escape(str(head['origin']))})")
-        console.print(escape(printable(head["text"])) if head["text"] else str(head["ids"]))
+        ids = " ".join(map(str, head["ids"][:HEAD_IDS]))
+        console.print(escape(printable(head["text"])) if head["text"] else f"{ids} …")
 
 
 def _draw_split(console: Console, name: str, split: dict[str, Any]) -> None:

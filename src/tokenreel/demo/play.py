@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import signal
 import subprocess
@@ -9,16 +10,42 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 
 from tokenreel.cli.main import main
 from tokenreel.cli.output import size
 from tokenreel.demo.corpus import write_chats, write_documents
+from tokenreel.feed.feed import Feed
 from tokenreel.inspect.verify import verify_store
 from tokenreel.store.door import open_store
 
 TEXT_BYTES = 12_000_000
 BUILD = ("--tokenizer", "tokenizer.json", "--val-frac", "0.02", "--shard-bytes", "3000000")
+
+
+RECIPE = """
+seq_len = 512
+batch_size = 16
+seed = 7
+
+[[sources]]
+name = "web"
+path = "web"
+rows = "document_windows"
+weight = 0.7
+
+[[sources]]
+name = "chat"
+path = "chat"
+rows = "packed"
+weight = 0.3
+
+[[phases]]
+start_step = 100
+ramp_steps = 50
+weights = { web = 0.5, chat = 0.5 }
+"""
 
 
 class Play:
@@ -44,8 +71,9 @@ class Play:
         self._command(
             "build", "chats.jsonl", "--chat", "--out", "chat", "--tokenizer", "tokenizer.json"
         )
+        held &= self._feed()
         held &= self._flip_a_bit()
-        self._act("5. For other tools")
+        self._act("6. For other tools")
         self._command("convert", "web", "shards", "--to", "flat")
         self._command("prepare", "shards")
         self._act("Where to look next")
@@ -68,8 +96,27 @@ class Play:
         self._say(f"{first[:32]}\n{second[:32]}\n{'The same bytes.' if same else 'They differ!'}")
         return same
 
+    def _feed(self) -> bool:
+        self._act("4. A mixture of both, any step, any number of ranks")
+        (self._folder / "recipe.toml").write_text(RECIPE, encoding="utf-8")
+        self._command("plan", "recipe.toml")
+        self._command("feed", "recipe.toml", "--steps", "200")
+        feed = Feed(self._folder / "recipe.toml")
+        whole = feed.batch(57).input_ids
+        parts = [feed.batch(57, rank=rank, world=4).input_ids for rank in range(4)]
+        same = bool(np.array_equal(np.concatenate(parts), whole))
+        self._say(f"Step 57 of four ranks, put together, is step 57 of one: {same}.")
+        self._say("Which documents were in step 57?")
+        self._command("explain", "recipe.toml", "57", "--row", "0")
+        segment = feed.explain(57).rows[0].segments[0]
+        self._say("And when is that document shown?")
+        words = ("--stop-step", "400")
+        self._command("where", "recipe.toml", segment.source, str(segment.document), *words)
+        hits = feed.where(segment.source, segment.document or 0, stop_step=400)
+        return same and any(hit.step == 57 for hit in hits)
+
     def _flip_a_bit(self) -> bool:
-        self._act("4. One flipped bit")
+        self._act("5. One flipped bit")
         shard = self._folder / "web" / "train" / "shard_00001.bin"
         _flip_bit(shard, 1_654_321)
         self._command("verify", "web")
@@ -85,18 +132,16 @@ class Play:
         chunks = self._folder / "web" / ".build" / "chunks"
         command = [sys.executable, "-m", "tokenreel", *words, "--quiet"]
         with subprocess.Popen(command, cwd=self._folder, stdout=subprocess.DEVNULL) as process:
-            while process.poll() is None and _num_chunks(chunks) < 2:
-                time.sleep(0.005)
+            while process.poll() is None and _num_chunks(chunks) < 1:
+                time.sleep(0.001)
             process.send_signal(signal.SIGKILL)
         return _num_chunks(chunks)
 
     def _command(self, *words: str) -> None:
+        """Run a command as if in the demo's folder."""
         self._show_command(words)
-        main([str(self._folder / word) if self._is_path(word) else word for word in words])
-
-    def _is_path(self, word: str) -> bool:
-        known = {"text.jsonl", "chats.jsonl", "tokenizer.json", "web", "again", "chat", "shards"}
-        return word in known
+        with contextlib.chdir(self._folder):
+            main(list(words))
 
     def _show_command(self, words: tuple[str, ...]) -> None:
         self._console.print(f"[bold]$ tokenreel {shlex.join(words)}[/bold]", soft_wrap=True)
@@ -110,7 +155,7 @@ class Play:
 
 
 def _num_chunks(folder: Path) -> int:
-    return sum(1 for path in folder.glob("*") if path.name.isdigit())
+    return len(list(folder.glob("*.chunk")))
 
 
 def _flip_bit(path: Path, offset: int) -> None:

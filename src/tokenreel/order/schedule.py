@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 
 import numpy as np
 
@@ -123,10 +122,10 @@ def normalised(
         )
     if temperature <= 0 or not np.isfinite(temperature):
         raise ConfigError("bad temperature", expected="> 0", actual=temperature)
-    given = list(weights.values())
-    sound = all(isinstance(value, Real) and 0 <= value < np.inf for value in given)
+    given: list[object] = list(weights.values())
+    sound = all(isinstance(value, (int, float, np.number)) for value in given)
     values = [float(weights.get(name, 0.0)) for name in names] if sound else []
-    if not any(values):
+    if not any(values) or not all(0 <= value < np.inf for value in values):
         raise ConfigError(
             "weights must be finite, not negative, and not all 0", actual=dict(weights)
         )

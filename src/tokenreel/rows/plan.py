@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
@@ -24,6 +25,14 @@ class RowPlan(Protocol):
     @property
     def settings(self) -> dict[str, object]:
         """What the rows depend on besides the store, ready for JSON; `version` among it."""
+
+    @property
+    def ledger(self) -> Mapping[str, int]:
+        """The account of every token of an epoch.
+
+        placed + truncated + dropped = tokens; placed + overlap + padding = slots = rows · (T + 1);
+        trained + masked = placed + overlap, the tokens that are shown twice.
+        """
 
     def pieces(self, rows: np.ndarray) -> Pieces:
         """Return the pieces of the rows with these numbers, int64 [n]; vectorised."""
