@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from tests.builder.making import documents, write_jsonl
+
 from tokenreel.builder.build import build
 from tokenreel.errors import ConfigError
 

@@ -225,3 +225,17 @@ def test_the_order_of_version_1_never_changes() -> None:
 def test_positions_out_of_range_are_refused(start: int) -> None:
     with pytest.raises(ConfigError, match=r"position out of range \(expected 0 to 2\*\*44"):
         mixture_of(ANNEALED).locate(start, 10)
+
+
+@given(
+    one=mixtures(),
+    start=st.integers(0, RUN) | st.integers(0, 2**44 - 400),
+    count=st.integers(1, 300),
+)
+@settings(max_examples=80, deadline=None)
+def test_the_kernel_mixes_as_numpy_does(one: Mixture, start: int, count: int) -> None:
+    for expected, actual in zip(
+        one.locate_reference(start, count), one.locate(start, count), strict=True
+    ):
+        assert np.array_equal(actual, expected)
+        assert actual.dtype == expected.dtype

@@ -166,3 +166,20 @@ def test_the_order_of_these_versions_never_changes() -> None:
         17500000,
     ]
     assert located.row.tolist() == [25, 38, 2, 22, 28, 34, 3, 10, 0, 6, 0, 3]
+
+
+@given(position=st.integers(0, 700), data=st.data())
+@settings(max_examples=30, deadline=None)
+def test_the_next_epoch_of_a_source_begins_where_its_first_row_comes(
+    position: int, data: st.DataObject
+) -> None:
+    order = Order((A, B, C), shares=data.draw(shares(3)), seed=3).change(200, data.draw(shares(3)))
+    located = order.locate(0, 1500)
+    for source, found in enumerate(order.next_epochs(range(3), position)):
+        numbers = np.cumsum(located.source == source) - 1
+        begins = (located.source == source) & (numbers % order.sources[source].num_rows == 0)
+        later = np.flatnonzero(begins[position:])
+        if len(later):
+            assert found == position + later[0]
+        else:
+            assert found == -1 or found >= 1500

@@ -127,15 +127,15 @@ class Play:
         return found and verdict.ok
 
     def _kill_half_way(self, *words: str) -> int:
-        """Start a command in a process of its own and kill it when two chunks are encoded."""
+        """Start a command in a process of its own and kill it when a chunk is encoded."""
         self._show_command(words)
-        chunks = self._folder / "web" / ".build" / "chunks"
+        store = self._folder / "web"
         command = [sys.executable, "-m", "tokenreel", *words, "--quiet"]
         with subprocess.Popen(command, cwd=self._folder, stdout=subprocess.DEVNULL) as process:
-            while process.poll() is None and _num_chunks(chunks) < 1:
+            while process.poll() is None and _num_chunks(store) < 1:
                 time.sleep(0.001)
             process.send_signal(signal.SIGKILL)
-        return _num_chunks(chunks)
+        return _num_chunks(store)
 
     def _command(self, *words: str) -> None:
         """Run a command as if in the demo's folder."""
@@ -154,8 +154,8 @@ class Play:
         self._console.print(text, style="italic")
 
 
-def _num_chunks(folder: Path) -> int:
-    return len(list(folder.glob("*.chunk")))
+def _num_chunks(store: Path) -> int:
+    return len(list(store.glob(".build/*/*.chunk")))
 
 
 def _flip_bit(path: Path, offset: int) -> None:

@@ -29,12 +29,12 @@ class EpochWatch:
         if stop <= self._soonest:
             return
         coming = dict(self._next)
-        for source, split in enumerate(self._splits):
+        begun = [s for s in range(len(self._splits)) if coming.get(s, -1) < stop]
+        for source in begun:
             # The first batch opens its shards, which checks them, so it is not checked twice.
-            if source in coming and coming[source] < stop:
-                split.check_sizes()
-            if coming.get(source, -1) < stop:
-                position = self._order.next_epoch(source, stop)
-                coming[source] = sys.maxsize if position < 0 else position
+            if source in coming:
+                self._splits[source].check_sizes()
+        for source, position in zip(begun, self._order.next_epochs(begun, stop), strict=True):
+            coming[source] = sys.maxsize if position < 0 else position
         # Positions are replaced, never altered: threads may share a watch.
         self._next, self._soonest = coming, min(coming.values())

@@ -169,11 +169,14 @@ class Order:
                 found.append((epoch, position))
         return found
 
-    def next_epoch(self, source: int, position: int) -> int:
-        """Return the first position from here on at which a source begins an epoch, or -1."""
-        item = self.sources[source]
-        epoch = -(-int(self.counts(position)[source]) // item.num_rows)
-        return self._position(source, epoch * item.num_rows)
+    def next_epochs(self, sources: Sequence[int], position: int) -> list[int]:
+        """Return where each of these sources next begins an epoch, from here on; -1: never."""
+        counts = self.counts(position).tolist()
+        found = []
+        for source in sources:
+            num_rows = self.sources[source].num_rows
+            found.append(self._position(source, -(-counts[source] // num_rows) * num_rows))
+        return found
 
     def _position(self, source: int, number: int) -> int:
         for era in reversed(self.eras):
