@@ -85,7 +85,8 @@ class Play:
     def _kill_and_resume(self) -> bool:
         self._act("2. A build that is killed, and run again")
         kept = self._kill_half_way("build", "text.jsonl", "--out", "web", *BUILD)
-        self._say(f"SIGKILL after {kept} encoded chunks. What is there is not a store:")
+        chunks = "chunk" if kept == 1 else "chunks"
+        self._say(f"SIGKILL after {kept} encoded {chunks}. What is there is not a store:")
         self._command("show", "web")
         self._say("The same command again:")
         self._command("build", "text.jsonl", "--out", "web", *BUILD)
@@ -131,7 +132,8 @@ class Play:
         self._show_command(words)
         store = self._folder / "web"
         command = [sys.executable, "-m", "tokenreel", *words, "--quiet"]
-        with subprocess.Popen(command, cwd=self._folder, stdout=subprocess.DEVNULL) as process:
+        silent = subprocess.DEVNULL
+        with subprocess.Popen(command, cwd=self._folder, stdout=silent, stderr=silent) as process:
             while process.poll() is None and _num_chunks(store) < 1:
                 time.sleep(0.001)
             process.send_signal(signal.SIGKILL)
