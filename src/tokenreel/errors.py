@@ -60,6 +60,10 @@ class TokenreelError(Exception):
             message += f" (got {_show(self.actual)})"
         return f"{message}; {self.remedy}" if self.remedy else message
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle by parts: a subclass may ask for other arguments than it keeps."""
+        return _restored, (type(self), self.args, dict(self.__dict__))
+
     def as_dict(self) -> dict[str, object]:
         """Return the parts of the message, ready for JSON."""
         parts = {
@@ -157,6 +161,15 @@ class MissingExtraError(TokenreelError):
             f"{purpose} needs the package {package!r}, which is not installed",
             remedy=f'install it with: pip install "tokenreel[{extra}]"',
         )
+
+
+def _restored(
+    kind: type[TokenreelError], args: tuple[object, ...], parts: dict[str, object]
+) -> TokenreelError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(parts)
+    return error
 
 
 def differing_fields(

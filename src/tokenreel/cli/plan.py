@@ -12,7 +12,6 @@ from tokenreel.cli.output import emit
 from tokenreel.cli.recipe_option import add_recipe, open_feed
 from tokenreel.feed.feed import Feed
 
-
 # Of the account of a source, what a person wants to see, in the order it adds up.
 LEDGER = (
     "tokens",

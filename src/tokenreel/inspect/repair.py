@@ -105,7 +105,7 @@ def _rebuild_manifest(root: Path, progress: Progress) -> str:
             raise StoreError(
                 f"two folders hold split {split!r}, a current and a replaced version",
                 where=root,
-                remedy=f"move all but the right one of {split}/, {split}.2/, … away and repair again",
+                remedy=f"keep the right one of {split}/, {split}.2/, … and repair again",
             )
         facts = facts or records[0].facts
         if any(record.facts != facts for record in records):

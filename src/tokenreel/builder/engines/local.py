@@ -22,10 +22,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from tokenreel.builder.encode import Encoder, Job
-from tokenreel.builder.engines.carried import Failed, encode_or_fail, take
+from tokenreel.builder.engines.carried import encode_or_fail, take
 from tokenreel.builder.spill import Summary
 from tokenreel.builder.work import Chunk
-from tokenreel.errors import ConfigError, WorkerError
+from tokenreel.errors import ConfigError, TokenreelError, WorkerError
 
 CHUNKS_PER_WORKER = 3
 ONE_THREAD = {"RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -41,7 +41,7 @@ def run_here(job: Job, chunks: Iterable[Chunk]) -> Iterator[Summary]:
 def run_in_processes(job: Job, chunks: Iterable[Chunk], *, workers: int) -> Iterator[Summary]:
     """Encode chunks in worker processes; a few per worker are under way at any time."""
     pool = _Pool(job, workers)
-    waiting: deque[Future[Summary | Failed]] = deque()
+    waiting: deque[Future[Summary | TokenreelError]] = deque()
     try:
         for chunk in chunks:
             waiting.append(pool.submit(chunk))
@@ -72,7 +72,7 @@ class _Pool:
             initargs=(pickled(job),),
         )
 
-    def submit(self, chunk: Chunk) -> Future[Summary | Failed]:
+    def submit(self, chunk: Chunk) -> Future[Summary | TokenreelError]:
         """Give a chunk to a worker, which may be started for it."""
         with _one_thread_each():
             future = self._executor.submit(_encode, chunk)
@@ -116,7 +116,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _encode(chunk: Chunk) -> Summary | Failed:
+def _encode(chunk: Chunk) -> Summary | TokenreelError:
     return encode_or_fail(_open_encoder, chunk)
 
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from tokenreel.builder.encode import Encoder, Job
-from tokenreel.builder.engines.carried import Failed, encode_or_fail, take
+from tokenreel.builder.engines.carried import encode_or_fail, take
 from tokenreel.builder.engines.local import ONE_THREAD, pickled, worker_died
 from tokenreel.builder.spill import Summary
 from tokenreel.builder.work import Chunk
-from tokenreel.errors import ConfigError, MissingExtraError
+from tokenreel.errors import ConfigError, MissingExtraError, TokenreelError
 
 MAX_RETRIES = 3
 CHUNKS_PER_CPU = 3
@@ -81,7 +81,7 @@ def _run(ray: Any, job: Job, chunks: Iterable[Chunk]) -> Iterator[Summary]:
 _encoders: dict[str, Encoder] = {}
 
 
-def _encode(name: str, shared: list[Any], folder: str, chunk: Chunk) -> Summary | Failed:
+def _encode(name: str, shared: list[Any], folder: str, chunk: Chunk) -> Summary | TokenreelError:
     return encode_or_fail(lambda: _open_encoder(name, shared, folder), chunk)
 
 

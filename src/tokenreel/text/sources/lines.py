@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from tokenreel.text.sources.blocks import BLOCK_BYTES, plain_blocks
 
 NEWLINE = 10
@@ -57,7 +55,7 @@ def count_newlines(block: bytes) -> int:
     >>> count_newlines(b"a\\nb\\n\\n")
     3
     """
-    return int(np.count_nonzero(np.frombuffer(block, np.uint8) == NEWLINE))
+    return block.count(b"\n")
 
 
 def cut_between_lines(path: Path, facts: FileFacts, target_bytes: int) -> list[tuple[int, int]]:

@@ -13,7 +13,8 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.metadata import version
+from functools import cache
+from importlib import metadata
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,12 @@ from tokenreel.text.tokenizers.protocol import Encoded, join
 # The split that `ByteLevel` does when told to use its own pattern.
 _BYTE_LEVEL_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _THREADED_CHARACTERS = 1 << 16
+
+
+@cache
+def version(package: str) -> str:
+    """Return the version of a package; asking the file system each time is slow."""
+    return metadata.version(package)
 
 
 @dataclass(frozen=True, slots=True)
