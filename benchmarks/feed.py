@@ -98,7 +98,7 @@ def _windows(folder: Path, batch: int, length: int, target: float, peer: float) 
         {
             "floor": _floor(batch * length),
             "feed": _Reused(feed),
-            "fresh": feed.batch,
+            "fresh": lambda number: feed.batch(number + ROUNDS),
             "torch": lambda number: next(loader),
         }
     )

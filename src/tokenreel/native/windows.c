@@ -66,23 +66,44 @@ void tokenreel_widen(const char *from, int kind, int64_t *to, Py_ssize_t count) 
     }
 }
 
-static void fill(const window *w, Py_ssize_t seq_len, int64_t *inputs, int64_t *labels) {
-    int size = w->kind < 0 ? -w->kind : w->kind;
-    tokenreel_widen(w->tokens, w->kind, inputs, seq_len);
-    tokenreel_widen(w->tokens + size, w->kind, labels, seq_len);
+/* Rows lie anywhere in memory, and the processor does not fetch across pages by itself: so each
+ * row is copied a block at a time, and the block that comes AHEAD blocks later, be it of this row
+ * or of the next ones, is asked for meanwhile. */
+#define BLOCK 512
+#define AHEAD 6
+
+static Py_ssize_t num_blocks(Py_ssize_t seq_len) { return (seq_len + BLOCK - 1) / BLOCK; }
+
+static int size_of(const window *w) { return w->kind < 0 ? -w->kind : w->kind; }
+
+static void announce(const window *w, Py_ssize_t block, Py_ssize_t seq_len) {
+#if defined(__GNUC__)
+    Py_ssize_t first = block * BLOCK, last = first + BLOCK < seq_len ? first + BLOCK : seq_len;
+    const char *stop = w->tokens + last * size_of(w);
+    for (const char *at = w->tokens + first * size_of(w); at < stop; at += 64)
+        __builtin_prefetch(at);
+#else
+    (void)w, (void)block, (void)seq_len;
+#endif
 }
 
-/* Rows lie anywhere in memory: ask for the beginning of one while others are copied; what follows
- * it the processor fetches by itself. */
-#define AHEAD 4
-static void announce(const window *w, Py_ssize_t seq_len) {
-#if defined(__GNUC__)
-    int size = w->kind < 0 ? -w->kind : w->kind;
-    Py_ssize_t bytes = seq_len * size < 1024 ? seq_len * size : 1024;
-    for (Py_ssize_t at = 0; at < bytes; at += 64) __builtin_prefetch(w->tokens + at);
-#else
-    (void)w, (void)seq_len;
-#endif
+static void fill(const window *windows, Py_ssize_t count, Py_ssize_t seq_len, int64_t *inputs,
+                 int64_t *labels) {
+    Py_ssize_t blocks = num_blocks(seq_len), total = count * blocks;
+    for (Py_ssize_t k = 0; k < AHEAD && k < total; k++)
+        announce(&windows[k / blocks], k % blocks, seq_len);
+    Py_ssize_t ahead_row = AHEAD / blocks, ahead_block = AHEAD % blocks;
+    for (Py_ssize_t r = 0; r < count; r++) {
+        const window *w = &windows[r];
+        for (Py_ssize_t block = 0; block < blocks; block++) {
+            if (ahead_row < count) announce(&windows[ahead_row], ahead_block, seq_len);
+            if (++ahead_block == blocks) ahead_block = 0, ahead_row++;
+            Py_ssize_t at = block * BLOCK, size = at + BLOCK < seq_len ? BLOCK : seq_len - at;
+            const char *tokens = w->tokens + at * size_of(w);
+            tokenreel_widen(tokens, w->kind, inputs + r * seq_len + at, size);
+            tokenreel_widen(tokens + size_of(w), w->kind, labels + r * seq_len + at, size);
+        }
+    }
 }
 
 /* The shard that holds a position: the last whose start is not after it. */
@@ -170,10 +191,7 @@ PyObject *tokenreel_windows(PyObject *self, PyObject *args) {
     }
     if (!missing) {
         Py_BEGIN_ALLOW_THREADS;
-        for (Py_ssize_t r = 0; r < count; r++) {
-            if (r + AHEAD < count) announce(&windows[r + AHEAD], seq_len);
-            fill(&windows[r], seq_len, inputs + r * seq_len, labels + r * seq_len);
-        }
+        fill(windows, count, seq_len, inputs, labels);
         Py_END_ALLOW_THREADS;
     }
     result = PyLong_FromLongLong(missing);
