@@ -33,7 +33,7 @@ demo: $(STAMP)
 # The whole suite with the native kernels, then what touches a kernel in numpy alone.
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto -m "not soak"
-	TOKENREEL_NATIVE=0 $(BIN)/python -m pytest -q -n auto -m "not soak" tests/native tests/store/test_writer.py
+	TOKENREEL_NATIVE=0 $(BIN)/python -m pytest -q -n auto -m "not soak" tests/native tests/order tests/feed/test_gather.py tests/rows/test_packing.py
 
 soak: $(STAMP)
 	$(BIN)/python -m pytest -n auto -m soak --timeout=3600

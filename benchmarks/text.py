@@ -137,7 +137,7 @@ def _reading(folder: Path) -> list[Row]:
             fast.encode_batch([record.text or "" for record in source.read(part)])
 
     seconds = best_seconds(
-        {"bare": lambda: fast.encode_batch(texts), "jsonl": read_and_encode}, rounds=5
+        {"bare": lambda: fast.encode_batch(texts), "jsonl": read_and_encode}, rounds=15
     )
     return [
         Row(name="fast engine: bare, one core", value=size / seconds["bare"], unit="MB/s"),

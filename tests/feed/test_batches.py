@@ -177,6 +177,21 @@ def test_the_memory_of_an_old_batch_gives_the_same_batch(mixed: Recipe) -> None:
         assert equal(lent, expected[step])
 
 
+def test_memory_of_another_shape_is_refused(mixed: Recipe) -> None:
+    feed = Feed(mixed)
+    with pytest.raises(ConfigError, match="the batch that lends its memory has another shape"):
+        feed.batch(1, rank=0, world=2, out=feed.batch(0))
+
+
+def test_threads_may_share_a_feed(mixed: Recipe) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    expected = [Feed(mixed).batch(step) for step in range(30)]
+    feed = Feed(mixed)
+    with ThreadPoolExecutor(4) as pool:
+        assert equal(list(pool.map(feed.batch, range(30))), expected)
+
+
 def test_numpy_alone_gives_the_batches_of_the_kernels(mixed: Recipe, tmp_path: Path) -> None:
     import os
     import subprocess
@@ -318,3 +333,32 @@ def test_targets_of_an_epoch_are_those_of_the_rows(tmp_path: Path) -> None:
     expected = window_rows(documents, 6)
     counted = sum(int(feed.batch(step).loss_mask.sum()) for step in range(len(expected)))
     assert counted == sum(map(num_targets, expected))
+
+
+@given(
+    lengths=st.lists(st.integers(2, 90), min_size=1, max_size=4),
+    shard_tokens=st.integers(5, 60),
+    seq_len=st.integers(1, 12),
+    shuffle=st.booleans(),
+    start=st.integers(0, 10**6),
+)
+@settings(max_examples=30, deadline=None)
+def test_the_fast_way_of_plain_windows_gives_what_the_general_way_gives(
+    lengths: list[int], shard_tokens: int, seq_len: int, shuffle: bool, start: int
+) -> None:
+    with scratch() as folder:
+        write_store(folder / "a", lengths, shard_tokens=shard_tokens)
+        np.arange(-70, 70, dtype="<i4").tofile(folder / "b.bin")
+        fast, general = (
+            Feed(
+                recipe_of(
+                    Source(name="a", path=folder / "a", shuffle=shuffle, mode=mode),
+                    Source(name="b", path=folder / "b.bin", dtype="int32", weight=0.4, mode=mode),
+                    seq_len=seq_len,
+                    batch_size=4,
+                )
+            )
+            for mode in ("mmap", "pread")
+        )
+        for step in (*range(12), start, start + 1):
+            assert equal(fast.batch(step), general.batch(step))

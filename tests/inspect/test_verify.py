@@ -22,9 +22,7 @@ def test_a_store_as_it_was_written_is_whole(make_store: MakeStore) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_flipped_bit_anywhere_is_found(
-    make_store: MakeStore, flip: Flip, threads: int
-) -> None:
+def test_a_flipped_bit_anywhere_is_found(make_store: MakeStore, flip: Flip, threads: int) -> None:
     root = make_store(num_documents=12)
     files = [path for path in sorted(root.rglob("*")) if path.is_file()]
     step = 11 if threads == 1 else 37  # every bit: tests/faults/test_10_flipped_bits.py

@@ -13,8 +13,8 @@ class Batch:
 
     input_ids, labels: int64, labels shifted and -100 where ignored; loss_weights:
     float32, the weight of each label; segment_ids: int32, from 1, 0 is padding;
-    position_ids: int32, from 0 in each segment. `weight_sum` and `num_rows` are of the
-    whole global step: divide a rank's loss sum by them for the mean over tokens or rows.
+    position_ids: int32, from 0 in each segment. For the mean over tokens divide a rank's
+    loss sum by `feed.weight_sum(step)`, which is of the whole global step.
     """
 
     step: int

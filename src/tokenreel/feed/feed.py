@@ -97,6 +97,12 @@ class Feed:
         size = self._rank_rows(rank, world)
         if step < 0:
             raise ConfigError("bad step", expected=">= 0", actual=step)
+        if out is not None and out.input_ids.shape != self._shape(size):
+            raise ConfigError(
+                "the batch that lends its memory has another shape",
+                expected=self._shape(size),
+                actual=out.input_ids.shape,
+            )
         start = step * self.recipe.batch_size + rank * size
         self._watch.check(start + size)
         if self._plain is not None:

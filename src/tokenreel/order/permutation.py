@@ -70,6 +70,8 @@ class Permutation:
         numbers = np.ascontiguousarray(values, np.int64)
         if numbers.size and not (0 <= int(numbers.min()) <= int(numbers.max()) < self.length):
             raise IndexError(f"outside [0, {self.length:,})")
+        if self.length == 1:  # there is one permutation, and the walk to it would be the longest
+            return np.zeros_like(numbers)
         walked = np.empty_like(numbers)
         extension = native.extension()
         a, b = self.sides
