@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src"
-BASE = {"errors", "progress", "native", "seeds"}
+BASE = {"errors", "progress", "native", "seeds", "config"}
 # Each room may import itself, the base and what stands here; who is not here is read by none.
 ROOMS = {
     "text": set[str](),
@@ -26,7 +26,7 @@ ROOMS = {
     "dropin": {"text", "store", "rows", "order", "feed", "builder", "stream"},
 }
 OUTSIDE = {"cli", "demo", "__main__", "__init__"}  # they may import every room
-CORE = ("store", "rows", "order", "errors.py", "progress.py", "seeds.py", "native")
+CORE = ("store", "rows", "order", "errors.py", "progress.py", "seeds.py", "native", "config")
 HEAVY = ["torch", "jax", "datasets", "transformers", "rich", "yaml", "pydantic", "tokenizers"]
 HEAVY += ["sentencepiece", "tiktoken", "gigatoken", "pyarrow", "zstandard", "orjson", "ray"]
 

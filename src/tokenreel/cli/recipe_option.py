@@ -5,13 +5,21 @@ from __future__ import annotations
 import argparse
 
 from tokenreel.feed.feed import Feed
+from tokenreel.feed.recipe import Recipe
 
 
 def add_recipe(parser: argparse.ArgumentParser) -> None:
-    """Add the recipe file."""
-    parser.add_argument("recipe", help="a recipe in TOML")
+    """Add the recipe file and settings that override it."""
+    parser.add_argument("recipe", help="a recipe in TOML, YAML or XML")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a setting, e.g. seed=3 or sources.web.weight=0.5 (may be repeated)",
+    )
 
 
 def open_feed(args: argparse.Namespace) -> Feed:
     """Open the feed of the recipe."""
-    return Feed(args.recipe)
+    return Feed(Recipe.read(args.recipe, overrides=args.set))

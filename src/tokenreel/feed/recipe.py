@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
-import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from tokenreel.config.load import STRICT, load
 from tokenreel.errors import ConfigError
 
 ROWS = ("windows", "document_windows", "episodes", "packed")
@@ -22,6 +21,8 @@ class Source:
 
     Settings that do not concern the kind of rows are left at None.
     """
+
+    __pydantic_config__: ClassVar[object] = STRICT
 
     name: str
     path: str | PathLike[str]
@@ -58,6 +59,8 @@ class Source:
 class Phase:
     """From `start_step` on, other weights, reached in a straight line over `ramp_steps`."""
 
+    __pydantic_config__: ClassVar[object] = STRICT
+
     start_step: int
     weights: Mapping[str, float]
     ramp_steps: int = 0
@@ -74,6 +77,8 @@ class Phase:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """What a run is fed with; batch_size counts the rows of one step over all ranks."""
+
+    __pydantic_config__: ClassVar[object] = STRICT
 
     seq_len: int
     batch_size: int
@@ -103,55 +108,15 @@ class Recipe:
             )
 
     @classmethod
-    def read(cls, path: str | PathLike[str]) -> Recipe:
-        """Read a TOML file with the same names as keys; paths count from its folder."""
-        place = Path(path)
-        try:
-            content = tomllib.loads(place.read_text("utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise ConfigError(f"cannot be read: {error}", where=place) from error
-        sources = [_make(Source, item, place) for item in _tables(content, "sources", place)]
-        sources = [replace(item, path=str(place.parent / item.path)) for item in sources]
-        phases = [_make(Phase, item, place) for item in _tables(content, "phases", place)]
-        return _make(cls, {**content, "sources": sources, "phases": phases}, place)
+    def read(cls, path: str | PathLike[str], *, overrides: Sequence[str] = ()) -> Recipe:
+        """Read a TOML, YAML or XML file with the same names as keys; paths count from its folder.
 
-
-def _tables(content: dict[str, Any], name: str, where: Path) -> list[dict[str, Any]]:
-    """Take the array of tables of this name out of the content."""
-    tables = content.pop(name, [])
-    if not isinstance(tables, list) or not all(isinstance(item, dict) for item in tables):
-        raise ConfigError(f"bad {name}", where=where, expected=f"tables headed [[{name}]]")
-    return tables
-
-
-def _make(kind: Any, values: Mapping[str, Any], where: Path) -> Any:
-    known = {item.name for item in fields(kind)}
-    for name in values:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            raise ConfigError(
-                f"unknown key {name!r} of {kind.__name__}",
-                where=where,
-                remedy=f"did you mean {near[0]!r}?" if near else f"known are {sorted(known)}",
-            )
-    needed = {
-        item.name
-        for item in fields(kind)
-        if item.default is MISSING and item.default_factory is MISSING
-    }
-    missing = sorted(needed - set(values))
-    if missing:
-        raise ConfigError(f"{kind.__name__} lacks {', '.join(missing)}", where=where)
-    try:
-        return kind(**values)
-    except ConfigError as error:
-        raise ConfigError(
-            error.what,
-            where=where,
-            expected=error.expected,
-            actual=error.actual,
-            remedy=error.remedy,
-        ) from None
+        `overrides` are settings such as "sources.web.weight=0.5".
+        """
+        recipe = load(cls, path, overrides=overrides)
+        folder = Path(path).parent
+        sources = [replace(item, path=str(folder / item.path)) for item in recipe.sources]
+        return replace(recipe, sources=sources)
 
 
 # What a setting may be, by how its type is written above; a bool is no number.

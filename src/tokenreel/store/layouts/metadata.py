@@ -2,7 +2,7 @@
 
 Only a few keys are understood (dtype, vocabulary, tokenizer, file names); all of
 the content is handed on as it is. YAML is read by its safe loader, without
-aliases; nothing here can run code. PyYAML is imported only where there is YAML.
+aliases; nothing here can run code.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tokenreel.errors import FormatError, MissingExtraError
+from tokenreel.config.yaml import parse_yaml
+from tokenreel.errors import FormatError
 from tokenreel.store.canonical import parse_strict, read_limited
 from tokenreel.store.manifest import MAX_COUNT
 from tokenreel.store.options import parse_dtype
@@ -49,7 +50,7 @@ def read_metadata(folder: Path) -> Metadata:
         path = folder / name
         if path.is_file():
             data = read_limited(path)
-            parse = _parse_yaml if name in YAML_NAMES else _parse_json
+            parse = parse_yaml if name in YAML_NAMES else _parse_json
             return _understand(path, parse(data, path))
     return Metadata()
 
@@ -116,29 +117,3 @@ def _text(info: Mapping[str, Any], name: str, where: Path) -> str | None:
 
 def _parse_json(data: bytes, where: Path) -> dict[str, Any]:
     return parse_strict(data, where=where)
-
-
-def _parse_yaml(data: bytes, where: Path) -> dict[str, Any]:
-    try:
-        import yaml
-    except ImportError as error:
-        raise MissingExtraError("pyyaml", extra="all", purpose=f"reading {where.name}") from error
-
-    class Loader(yaml.SafeLoader):
-        """Without aliases, by which a few lines could stand for gigabytes."""
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.events.AliasEvent):
-                mark = self.peek_event().start_mark
-                raise FormatError(f"line {mark.line + 1} uses a YAML alias", where=where)
-            return super().compose_node(parent, index)
-
-    try:
-        content = yaml.load(data.decode(), Loader)
-    except UnicodeDecodeError as error:
-        raise FormatError(f"not UTF-8 at byte {error.start:,}", where=where) from error
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise FormatError(f"not plain YAML: {' '.join(str(error).split())}", where=where) from error
-    if not isinstance(content, dict):
-        raise FormatError("not a YAML mapping", where=where, actual=type(content).__name__)
-    return content

@@ -1,0 +1,113 @@
+"""A frozen dataclass from a file or a mapping, each value checked, each key known.
+
+A dataclass for files says `__pydantic_config__ = STRICT`, so that a key it does not
+know is an error. Costs the import of pydantic, about 0.1 s, once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any, TypeVar
+
+from tokenreel.config.files import Table, read_table
+from tokenreel.config.overrides import override
+from tokenreel.errors import ConfigError, MissingExtraError
+
+Kind = TypeVar("Kind")
+STRICT: Any = {"extra": "forbid"}
+UNKNOWN = "unexpected_keyword_argument"  # as pydantic calls it
+
+
+def load(
+    kind: type[Kind],
+    source: str | PathLike[str] | Mapping[str, Any],
+    *,
+    section: str | None = None,
+    overrides: Sequence[str] = (),
+) -> Kind:
+    """Return the dataclass that a file or a mapping describes.
+
+    `section`: the table of the file that is meant, where others may stand beside it.
+    """
+    if isinstance(source, Mapping):
+        return make(kind, override(dict(source), overrides), where=None)
+    table = read_table(source)
+    # The root of an XML file may be the section itself.
+    content = {section: table.content} if section and table.root == section else table.content
+    content = override(content, overrides)
+    if section is not None:
+        content = _section(content, section, table)
+    return make(kind, content, where=table.where, typed=table.typed)
+
+
+def _section(content: dict[str, Any], name: str, table: Table) -> dict[str, Any]:
+    found = content.get(name)
+    if not isinstance(found, dict):
+        raise ConfigError(f"has no section {name!r}", where=table.where, actual=sorted(content))
+    return found
+
+
+def make(kind: type[Kind], content: Mapping[str, Any], *, where: Any, typed: bool = True) -> Kind:
+    """Return the dataclass of a table; `typed` False converts text to what is declared."""
+    try:
+        from pydantic import TypeAdapter, ValidationError
+    except ImportError as error:
+        raise MissingExtraError("pydantic", extra="all", purpose="reading settings") from error
+    try:
+        if not typed:
+            return TypeAdapter(kind).validate_python(content)
+        # As JSON, because only there strict types and nested tables go together.
+        return TypeAdapter(kind).validate_json(_as_json(content, where), strict=True)
+    except ValidationError as error:
+        # A misspelt key is missing too: the spelling is what helps.
+        first = min(error.errors(), key=lambda item: item["type"] != UNKNOWN)
+        raise _translated(first, kind, where) from error
+    except ConfigError as error:
+        raise ConfigError(
+            error.what,
+            where=error.where or where,
+            expected=error.expected,
+            actual=error.actual,
+            remedy=error.remedy,
+        ) from None
+
+
+def _as_json(content: Mapping[str, Any], where: Any) -> str:
+    try:
+        return json.dumps(content)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"holds a value that no setting has: {error}", where=where) from error
+
+
+def _translated(error: Any, kind: type, where: Any) -> ConfigError:
+    """Say a complaint of pydantic's in our words."""
+    place = [part for part in error["loc"] if isinstance(part, int) or part.isidentifier()]
+    path = ".".join(map(str, place))
+    owner = _kind_at(kind, place[:-1])
+    known = [item.name for item in dataclasses.fields(owner)] if owner else []
+    if error["type"] == UNKNOWN:
+        near = difflib.get_close_matches(str(place[-1]), known, n=1, cutoff=0.5)
+        remedy = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
+        return ConfigError(f"unknown key {path!r}", where=where, remedy=remedy)
+    if error["type"] == "missing":
+        return ConfigError(f"{path!r} is missing", where=where)
+    expected = error["msg"].removeprefix("Input should be ")
+    return ConfigError(f"bad {path}", where=where, expected=expected, actual=repr(error["input"]))
+
+
+def _kind_at(kind: Any, place: Sequence[str | int]) -> type | None:
+    """Return the dataclass that stands at a place of a dataclass."""
+    for part in place:
+        if isinstance(part, str):
+            kind = typing.get_type_hints(kind).get(part) if dataclasses.is_dataclass(kind) else None
+        else:
+            kind = next(iter(typing.get_args(kind)), None)
+        if isinstance(kind, types.UnionType):
+            kind = next((item for item in typing.get_args(kind) if item is not type(None)), None)
+    return kind if isinstance(kind, type) and dataclasses.is_dataclass(kind) else None

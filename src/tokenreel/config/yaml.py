@@ -1,0 +1,45 @@
+"""YAML that can only say plain things: no tags that run code, no aliases, no key twice.
+
+PyYAML is imported only where there is YAML.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tokenreel.errors import FormatError, MissingExtraError
+
+
+def parse_yaml(data: bytes, where: Path) -> dict[str, Any]:
+    """Return the mapping that a YAML document is, or raise FormatError."""
+    try:
+        import yaml
+    except ImportError as error:
+        raise MissingExtraError("pyyaml", extra="all", purpose=f"reading {where.name}") from error
+
+    class Loader(yaml.SafeLoader):
+        """Without aliases, by which a few lines could stand for gigabytes."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.events.AliasEvent):
+                mark = self.peek_event().start_mark
+                raise FormatError(f"line {mark.line + 1} uses a YAML alias", where=where)
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            made = super().construct_mapping(node, deep=deep)
+            if len(made) != len(node.value):
+                line = node.start_mark.line + 1
+                raise FormatError(f"the mapping at line {line} has a key twice", where=where)
+            return made
+
+    try:
+        content = yaml.load(data.decode(), Loader)
+    except UnicodeDecodeError as error:
+        raise FormatError(f"not UTF-8 at byte {error.start:,}", where=where) from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise FormatError(f"not plain YAML: {' '.join(str(error).split())}", where=where) from error
+    if not isinstance(content, dict):
+        raise FormatError("not a YAML mapping", where=where, actual=type(content).__name__)
+    return content
