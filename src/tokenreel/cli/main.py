@@ -17,21 +17,31 @@ from collections.abc import Sequence
 import tokenreel
 from tokenreel.errors import ConfigError, TokenreelError
 
-COMMANDS = {
-    "train-tokenizer": "train a tokenizer on files of text",
-    "check-template": "try to break a chat template",
-    "build": "turn text or chats into a store",
-    "plan": "say what rows a recipe makes and how it mixes them",
-    "feed": "dry-run a recipe: speed, latency, padding, shares",
-    "explain": "say which documents a step shows",
-    "where": "say which steps show a document",
-    "show": "say what a folder of tokens is",
-    "verify": "check every byte and every index of a store",
-    "convert": "turn any readable layout into a store, or a store into another layout",
-    "prepare": "validate a folder of token shards and print the flags to train with",
-    "doctor": "say what this installation has and lacks",
-    "demo": "see it work, in a minute, on this machine",
+GROUPS = {
+    "make a store": {
+        "train-tokenizer": "train a tokenizer on files of text",
+        "check-template": "try to break a chat template",
+        "build": "turn text or chats into a store",
+        "convert": "turn any layout into a store, or a store into another layout",
+    },
+    "feed a training run": {
+        "plan": "say what rows a recipe makes and how it mixes them",
+        "feed": "dry-run a recipe: speed, latency, padding, shares",
+        "explain": "say which documents a step shows",
+        "where": "say which steps show a document",
+    },
+    "look and check": {
+        "show": "say what a folder of tokens is",
+        "verify": "check every byte and every index of a store",
+        "prepare": "validate a folder of token shards, print the flags to train with",
+    },
+    "this installation": {
+        "demo": "see it work, in a minute, on this machine",
+        "doctor": "say what is installed and what is lacking",
+        "completion": "print a script by which your shell completes commands",
+    },
 }
+COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,20 +64,43 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser(wanted: str | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="tokenreel",
-        description="Immutable token stores, and batches that are a pure function of "
-        "(store, recipe, step).",
-        epilog='Run "tokenreel COMMAND --help" for the options of a command.',
+    parser = _root_parser()
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", prog="tokenreel", help=argparse.SUPPRESS
     )
-    parser.add_argument("--version", action="version", version=f"tokenreel {tokenreel.__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, help_line in COMMANDS.items():
         sentence = f"{help_line[0].upper()}{help_line[1:]}."
         command = commands.add_parser(name, help=help_line, description=sentence)
-        if name == wanted:
+        if wanted in (name, EVERY):
             _load(name).configure(command)
         _add_common(command)
+    return parser
+
+
+EVERY = "*"
+
+
+def full_parser() -> argparse.ArgumentParser:
+    """Return the parser with the options of every command, for what describes them all."""
+    return _parser(EVERY)
+
+
+def _root_parser() -> argparse.ArgumentParser:
+    """Return the parser without commands; its help lists them by what they are for."""
+    listing = "\n\n".join(
+        f"{group}:\n" + "\n".join(f"  {name:<17}{line}" for name, line in commands.items())
+        for group, commands in GROUPS.items()
+    )
+    parser = argparse.ArgumentParser(
+        prog="tokenreel",
+        usage="tokenreel COMMAND …",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Immutable token stores, and batches that are a pure function of\n"
+        f"(store, recipe, step).\n\n{listing}",
+        epilog='"tokenreel COMMAND --help" tells the options of a command; every command takes\n'
+        "--json and --quiet.",
+    )
+    parser.add_argument("--version", action="version", version=f"tokenreel {tokenreel.__version__}")
     return parser
 
 
