@@ -23,8 +23,12 @@ ROOMS = {
     "stream": {"text", "store", "rows", "order", "feed"},
     "inspect": {"text", "store", "rows", "order", "feed"},
     "testing": {"text", "store", "rows", "order", "feed"},
-    "dropin": {"text", "store", "rows", "order", "feed", "builder", "stream"},
+    "torch": {"text", "store", "rows", "order", "feed"},
+    "jax": {"text", "store", "rows", "order", "feed"},
+    "grain": {"text", "store", "rows", "order", "feed"},
+    "dropin": {"text", "store", "rows", "order", "feed", "builder", "stream", "torch"},
 }
+ADAPTERS = {"torch", "jax", "grain"}  # each room of the framework of its name
 OUTSIDE = {"cli", "demo", "__main__", "__init__"}  # they may import every room
 CORE = ("store", "rows", "order", "errors.py", "progress.py", "seeds.py", "native", "config")
 HEAVY = ["torch", "jax", "datasets", "transformers", "rich", "yaml", "pydantic", "tokenizers"]
@@ -96,6 +100,17 @@ def test_the_core_imports_numpy_and_the_standard_library_alone() -> None:
         for file in files
         for name in imports(parse(file), lazy=False)
         if name.split(".")[0] not in {*sys.stdlib_module_names, "numpy", "tokenreel"}
+    ]
+    assert wrong == []
+
+
+def test_a_framework_is_imported_by_its_adapter_alone() -> None:
+    wrong = [
+        f"{file.relative_to(SOURCE)} imports {name}"
+        for file in modules()
+        for name in imports(parse(file), lazy=False)
+        if room_of(file) not in {"stream", "dropin"}
+        and name.split(".")[0] in ADAPTERS - {room_of(file)}
     ]
     assert wrong == []
 

@@ -48,7 +48,7 @@ def check_state(state: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
         raise ConfigError(f"not a feed's state: it lacks {', '.join(missing)}")
     fingerprint = digest(identity)
     if state["fingerprint"] != fingerprint:
-        differing = differing_fields(_flat(state["identity"]), _flat(identity))
+        differing = differing_fields(leaves(state["identity"]), leaves(identity))
         if not differing:
             differing = {"fingerprint": (state["fingerprint"], fingerprint)}
         raise MismatchError(
@@ -64,7 +64,7 @@ def check_state(state: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
             )
 
 
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+def leaves(value: Any, prefix: str = "") -> dict[str, Any]:
     """Return the leaves of nested mappings and lists by their paths."""
     if isinstance(value, Mapping):
         items = list(value.items())
@@ -74,5 +74,5 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
         return {prefix: value}
     flat: dict[str, Any] = {}
     for key, item in items:
-        flat.update(_flat(item, f"{prefix}.{key}" if prefix else str(key)))
+        flat.update(leaves(item, f"{prefix}.{key}" if prefix else str(key)))
     return flat

@@ -1,0 +1,76 @@
+"""What the faces cost over the feed behind them.
+
+Each face is measured against the numpy feed with the same rows, in the same run, batch by
+batch in turn. No batches are made ahead: what is compared is work, not how it overlaps.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.feed import _write_store
+from benchmarks.harness import Row, at_least
+from tokenreel.feed.feed import Feed
+from tokenreel.feed.recipe import Recipe, Source
+
+BATCH, LENGTH = 32, 2048
+ROUNDS = 600
+
+
+def measure() -> list[Row]:
+    """Return all figures of the faces."""
+    folder = Path(tempfile.mkdtemp(prefix="tokenreel-bench-"))
+    try:
+        for number in range(2):
+            _write_store(folder / f"store{number}", seed=number)
+        return [*_torch(folder)]
+    finally:
+        shutil.rmtree(folder)
+
+
+def _recipe(folder: Path, rows: str) -> Recipe:
+    sources = [
+        Source(name="a", path=str(folder / "store0"), rows=rows, weight=0.7),
+        Source(name="b", path=str(folder / "store1"), rows=rows, weight=0.3),
+    ]
+    return Recipe(seq_len=LENGTH, batch_size=BATCH, seed=7, sources=sources)
+
+
+def _best(jobs: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """Run the jobs in turn and return the best time of each in seconds."""
+    best = dict.fromkeys(jobs, float("inf"))
+    for _ in range(ROUNDS):
+        for name, job in jobs.items():
+            begin = time.perf_counter()
+            job()
+            best[name] = min(best[name], time.perf_counter() - begin)
+    return best
+
+
+def _torch(folder: Path) -> list[Row]:
+    """Compare tokenreel.torch with the feed, on plain windows and on packed rows."""
+    from tokenreel.torch import FeedLoader
+
+    rows = []
+    for kind in ("windows", "packed"):
+        recipe = _recipe(folder, kind)
+        arrays = Feed(recipe).stream()
+        tensors = iter(FeedLoader(recipe, prefetch=0))
+        seconds = _best({"numpy": lambda: next(arrays), "torch": lambda: next(tensors)})  # noqa: B023
+        speed = {name: BATCH * LENGTH / took / 1e6 for name, took in seconds.items()}
+        what = f"{BATCH}x{LENGTH} {kind}"
+        rows += [
+            Row(name=f"{what}: numpy feed", value=speed["numpy"], unit="M tokens/s"),
+            at_least(
+                f"{what}: tokenreel.torch",
+                speed["torch"],
+                "M tokens/s",
+                baseline=speed["numpy"],
+                target=0.85,
+            ),
+        ]
+    return rows

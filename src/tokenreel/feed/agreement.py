@@ -1,0 +1,94 @@
+"""Do all ranks see the same run? Asked before the first step, answered alike on every rank.
+
+Each rank states a claim, ready for JSON; the adapter gathers the claims of all ranks, and
+each rank checks them all, so that all go on or all raise the same error. A rank whose
+stores cannot be opened says so in its claim: nobody waits for it. What is compared is
+identities (digests and settings), not bytes; some hundred bytes per rank.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tokenreel.errors import ConfigError, MismatchError
+from tokenreel.feed.feed import Feed
+from tokenreel.feed.state import leaves
+
+Claim = dict[str, Any]
+
+
+def claim_of(feed: Feed, *, rank: int, world: int) -> Claim:
+    """Return what a rank would feed from: the run, and how much of it."""
+    return {
+        "rank": rank,
+        "world": world,
+        "failure": None,
+        "number of steps": len(feed),
+        "accumulate": feed.recipe.accumulate,
+        "state": feed.state_dict(),
+    }
+
+
+def failed_claim(error: Exception, *, rank: int, world: int) -> Claim:
+    """Return the claim of a rank that has nothing to feed from."""
+    return {"rank": rank, "world": world, "failure": f"{type(error).__name__}: {error}"}
+
+
+def check_claims(claims: Sequence[Mapping[str, Any]]) -> None:
+    """Raise MismatchError, naming ranks and fields, unless all claims are of one run.
+
+    >>> one = {"rank": 0, "world": 2, "failure": None, "number of steps": 9}
+    >>> check_claims([one, {**one, "rank": 1}])
+    >>> check_claims([one, {**one, "rank": 1, "number of steps": 8}])
+    Traceback (most recent call last):
+    tokenreel.errors.MismatchError: the ranks do not see the same run; differing: \
+number of steps on rank 1 (expected 9, got 8); \
+give every rank the same stores, recipe and state
+    """
+    failures = {claim["rank"]: claim["failure"] for claim in claims if claim["failure"]}
+    if failures:
+        raise MismatchError(
+            "not every rank can open the stores",
+            differing={f"rank {rank}": ("open", what) for rank, what in failures.items()},
+            remedy="give every rank the same stores",
+        )
+    first, *others = [_compared(claim) for claim in claims]
+    differing: dict[str, tuple[object, object]] = {}
+    for name in sorted({key for claim in (first, *others) for key in claim}):
+        ranks = [
+            claim["rank"]
+            for claim, other in zip(claims[1:], others, strict=True)
+            if other.get(name) != first.get(name)
+        ]
+        if ranks:
+            actual = next(o.get(name) for o in others if o.get(name) != first.get(name))
+            more = f" and {len(ranks) - 1} more" if len(ranks) > 1 else ""
+            differing[f"{name} on rank {ranks[0]}{more}"] = (first.get(name), actual)
+    if differing:
+        raise MismatchError(
+            "the ranks do not see the same run",
+            differing=differing,
+            remedy="give every rank the same stores, recipe and state",
+        )
+    _check_ranks([int(claim["rank"]) for claim in claims], int(claims[0]["world"]))
+
+
+def _compared(claim: Mapping[str, Any]) -> dict[str, Any]:
+    flat = leaves({key: value for key, value in claim.items() if key not in ("rank", "failure")})
+    # A difference in the identity says more than one in its digest.
+    flat.pop("state.fingerprint", None)
+    return {key.removeprefix("state.").removeprefix("identity."): flat[key] for key in flat}
+
+
+def _check_ranks(ranks: Sequence[int], world: int) -> None:
+    """Several processes may share a rank (they are one to the data), all equally often."""
+    counts = Counter(ranks)
+    if set(counts) != set(range(world)) or len(set(counts.values())) != 1:
+        raise ConfigError(
+            "the processes do not share out the ranks",
+            expected=f"each of 0 to {world - 1} equally often",
+            actual=", ".join(map(str, sorted(ranks))),
+            remedy="give each process its rank among all that share a batch",
+        )

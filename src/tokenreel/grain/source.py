@@ -1,0 +1,62 @@
+"""Steps of a feed by number. It imports nothing of Grain: the protocol is two methods.
+
+An item costs what the feed's batch costs; Grain's machinery around it about as much again
+for small batches. A pickled source is the recipe and the feed's state, some kilobytes, and
+opens the stores again, checked to be the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from os import PathLike
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+from tokenreel.feed.feed import Feed
+from tokenreel.feed.fields import FIELDS, known_fields
+from tokenreel.feed.recipe import Recipe
+from tokenreel.feed.reopen import reopened
+
+
+class FeedSource:
+    """A rank's part of each step, as a dict of numpy arrays."""
+
+    def __init__(
+        self,
+        feed: Feed | Recipe | str | PathLike[str],
+        *,
+        rank: int = 0,
+        world: int = 1,
+        fields: Sequence[str] = FIELDS,
+    ) -> None:
+        self.feed = feed if isinstance(feed, Feed) else Feed(feed)
+        self.feed.stream(rank=rank, world=world)  # refuses what does not divide, makes nothing
+        self.rank, self.world, self.fields = rank, world, known_fields(fields)
+
+    def __len__(self) -> int:
+        """How many steps the recipe has, or one pass over all rows of all sources takes."""
+        return len(self.feed)
+
+    def __getitem__(self, step: SupportsIndex) -> dict[str, np.ndarray]:
+        number = index(step)
+        if not 0 <= number < len(self):
+            raise IndexError(f"step {number:,} of {len(self):,}")
+        batch = self.feed.batch(number, rank=self.rank, world=self.world)
+        return {name: getattr(batch, name) for name in self.fields}
+
+    def __repr__(self) -> str:
+        """Name the run and the part: Grain compares it when it restores an iterator."""
+        run = self.feed.fingerprint[:12]
+        return f"FeedSource({run}, rank={self.rank}, world={self.world}, steps={len(self)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        sent = (self.feed.recipe, self.feed.state_dict(), self.rank, self.world, self.fields)
+        return _received, sent
+
+
+def _received(
+    recipe: Recipe, state: dict[str, Any], rank: int, world: int, fields: Sequence[str]
+) -> FeedSource:
+    return FeedSource(reopened(recipe, state), rank=rank, world=world, fields=fields)

@@ -1,0 +1,86 @@
+"""The loader for a JAX training loop: sharded arrays of the global step, with a state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from os import PathLike
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
+
+from tokenreel.errors import ConfigError
+from tokenreel.feed.feed import Feed
+from tokenreel.feed.fields import FIELDS
+from tokenreel.feed.recipe import Recipe
+from tokenreel.jax.arrays import ArrayBatch, Arrays, check_ids_fit
+from tokenreel.jax.ranks import agree, open_together, ranks_of
+
+
+class FeedLoader:
+    """Batches from the current step on, as dicts of arrays of the whole global step.
+
+    `sharding` is for [B, T] or, with accumulation, [A, B, T]; by default the rows are shared
+    out over all devices of all processes. With accumulation a microbatch is a part of every
+    process's rows, so its rows differ with the number of processes, those of a step do not.
+
+    With `rank` and `world` given, arrays are of that rank's rows alone, on this process's
+    devices: for programs that share out batches themselves.
+    """
+
+    def __init__(
+        self,
+        feed: Feed | Recipe | str | PathLike[str],
+        *,
+        sharding: Sharding | None = None,
+        rank: int | None = None,
+        world: int | None = None,
+        prefetch: int = 2,
+        fields: Sequence[str] = FIELDS,
+    ) -> None:
+        if (rank is None) != (world is None):
+            raise ConfigError("rank and world are given together or not at all")
+        self.feed = open_together(feed)
+        check_ids_fit(self.feed)
+        self.prefetch = prefetch
+        shape = _shape(self.feed)
+        if rank is not None and world is not None:
+            self.rank, self.world = rank, world
+            place = partial(jax.device_put, device=sharding)
+        else:
+            over = sharding or _over_all_devices(len(shape))
+            self.rank, self.world = ranks_of(over, shape)
+            place = partial(jax.make_array_from_process_local_data, over, global_shape=shape)
+        self._arrays = Arrays(place, fields)
+
+    def __len__(self) -> int:
+        """How many steps the recipe has, or one pass over all rows of all sources takes."""
+        return len(self.feed)
+
+    def __iter__(self) -> Iterator[ArrayBatch]:
+        agree(self.feed, rank=self.rank, world=self.world)
+        stream = self.feed.stream(rank=self.rank, world=self.world, prefetch=self.prefetch)
+        return map(self._arrays, stream)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the feed is: a step, and what it must fit to be loaded."""
+        return self.feed.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where the state says; a state of something else raises MismatchError."""
+        self.feed.load_state_dict(state)
+
+
+def _shape(feed: Feed) -> tuple[int, ...]:
+    recipe = feed.recipe
+    rows = recipe.batch_size // recipe.accumulate
+    whole = (rows, recipe.seq_len)
+    return (recipe.accumulate, *whole) if recipe.accumulate > 1 else whole
+
+
+def _over_all_devices(num_axes: int) -> NamedSharding:
+    devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+    spec = PartitionSpec(*(None,) * (num_axes - 2), "data", None)
+    return NamedSharding(Mesh(np.array(devices), ("data",)), spec)

@@ -1,0 +1,48 @@
+"""Batches on their way to a device, while the device still works on the one before.
+
+A copy to a GPU runs on its own only from pinned memory. torch's pinned memory is given out
+again when the copies from it are done, so nothing has to be waited for here. A field that
+is one row repeated crosses once, as a row.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tokenreel.torch.tensors import TensorBatch
+
+
+class Transfer:
+    """Moves batches to a device; on the CPU they stay where they are."""
+
+    def __init__(self, device: torch.device | str | None) -> None:
+        self.device = torch.device(device or "cpu")
+        self._moved: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def __call__(self, batch: TensorBatch) -> TensorBatch:
+        """Return the batch on the device; the copies may still be under way.
+
+        >>> moved = Transfer("meta")({"input_ids": torch.zeros(2, 3).expand(2, 3)})
+        >>> moved["input_ids"].device.type
+        'meta'
+        """
+        if self.device.type == "cpu":
+            return batch
+        return {name: self._move(tensor) for name, tensor in batch.items()}
+
+    def _move(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.is_contiguous():
+            return self._copy(tensor)
+        kept = self._moved.get(id(tensor))  # the common rows of Tensors are the same objects
+        if kept is None or kept[0] is not tensor or kept[1]._version:
+            kept = self._moved[id(tensor)] = (tensor, self._repeated(tensor))
+        return kept[1]
+
+    @torch.inference_mode(False)  # such tensors would not count what is written into them
+    def _repeated(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self._copy(tensor[(0,) * (tensor.ndim - 1)]).expand(tensor.shape)
+
+    def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        if self.device.type == "cuda" and not tensor.is_pinned():
+            tensor = tensor.pin_memory()
+        return tensor.to(self.device, non_blocking=True)

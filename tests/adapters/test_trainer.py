@@ -1,0 +1,185 @@
+"""The real Trainer of transformers, with Accelerate under it, on rows of a feed."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate.data_loader import (  # type: ignore[import-untyped]
+    prepare_data_loader,
+    skip_first_batches,
+)
+from tests.adapters.making import SEQ_LEN, VOCAB
+from tests.feed.making import recipe_of, write_store
+from torch.utils.data import DataLoader
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+
+from tokenreel.errors import ConfigError, MismatchError
+from tokenreel.feed.feed import Feed
+from tokenreel.feed.recipe import Recipe, Source
+from tokenreel.torch import FeedLoader, FeedRows, loss_sum
+from tokenreel.torch.trainer import FeedCallback
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Recipe:
+    """Packed and windowed rows whose weights are 0 and 1."""
+    write_store(tmp_path / "web", [500, 9, 61, 130], shard_tokens=300)
+    write_store(tmp_path / "notes", [9, 2, 14, 21, 5, 11, 30], first_token=800)
+    sources = (
+        Source(name="web", path=str(tmp_path / "web"), weight=0.6),
+        Source(name="notes", path=str(tmp_path / "notes"), rows="packed", weight=0.4),
+    )
+    return recipe_of(*sources, seq_len=SEQ_LEN, batch_size=8, seed=3)
+
+
+class Recorded(LlamaForCausalLM):
+    """A tiny model that keeps what it was given."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        super().__init__(
+            LlamaConfig(
+                vocab_size=VOCAB,
+                hidden_size=16,
+                intermediate_size=16,
+                num_hidden_layers=1,
+                num_attention_heads=2,
+                max_position_embeddings=SEQ_LEN,
+            )
+        )
+        self.given: list[dict[str, torch.Tensor]] = []
+
+    def forward(self, **inputs: Any) -> Any:
+        self.given.append(inputs)
+        return super().forward(**inputs)
+
+
+def train(recipe: Recipe, folder: Path, *, resume: str | None = None, **options: Any) -> Recorded:
+    settings: dict[str, Any] = {
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 2,
+        "max_steps": 12,
+        "save_steps": 5,
+        **options,
+    }
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        train_sampling_strategy="sequential",
+        remove_unused_columns=False,
+        use_cpu=True,
+        report_to=[],
+        disable_tqdm=True,
+        logging_strategy="no",
+        **settings,
+    )
+    rows, model = FeedRows(recipe), Recorded()
+    trainer = Trainer(model, arguments, train_dataset=rows, callbacks=[FeedCallback(rows)])
+    trainer.train(resume_from_checkpoint=resume)
+    return model
+
+
+def test_a_trainer_resumed_in_mid_epoch_gets_exactly_what_was_to_come(
+    recipe: Recipe, tmp_path: Path
+) -> None:
+    feed = Feed(recipe)
+    assert 5 < len(feed) < 10  # the checkpoint is within the first epoch, the end is not
+    whole = train(recipe, tmp_path / "run")
+    state = json.loads((tmp_path / "run/checkpoint-5/trainer_state.json").read_text())
+    resumed = train(recipe, tmp_path / "again", resume=str(tmp_path / "run/checkpoint-5"))
+    assert (len(whole.given), len(resumed.given)) == (24, 14)
+    for number, given in enumerate(whole.given):
+        step, rank = divmod(number, 2)
+        part = feed.batch(step, rank=rank, world=2)
+        assert given["input_ids"].numpy().tolist() == part.input_ids.tolist()
+        assert given["position_ids"].numpy().tolist() == part.position_ids.tolist()
+        assert given["shift_labels"].numpy().tolist() == part.labels.tolist()
+    for one, other in zip(whole.given[10:], resumed.given, strict=True):
+        assert all(torch.equal(one[name], other[name]) for name in ("input_ids", "shift_labels"))
+    trained = zip(whole.parameters(), resumed.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in trained)
+    loader = FeedLoader(recipe)
+    loader.load_state_dict(state["stateful_callbacks"]["tokenreel"])
+    assert loader.state_dict()["step"] == 5
+    with pytest.raises(MismatchError, match=r"recipe.seed \(expected 3, got 4\)"):
+        changed = replace(recipe, seed=4)
+        train(changed, tmp_path / "other", resume=str(tmp_path / "run/checkpoint-5"))
+    with pytest.raises(ConfigError, match=r"is not a step of the recipe \(expected 8 rows, got 4"):
+        train(recipe, tmp_path / "other", gradient_accumulation_steps=1)
+
+
+def test_the_models_loss_is_the_feeds(recipe: Recipe) -> None:
+    rows, model = FeedRows(recipe), Recorded().double()
+    items = rows.__getitems__(range(8))
+    batch = {name: torch.stack([item[name] for item in items]) for name in items[0]}
+    with torch.no_grad():
+        found = model(**batch, num_items_in_batch=torch.tensor(1))
+        inputs = {name: batch[name] for name in ("input_ids", "position_ids")}
+        logits = model(**inputs).logits
+    expected = next(iter(FeedLoader(recipe)))
+    assert float(found.loss) == pytest.approx(float(loss_sum(logits.float(), expected)), rel=1e-5)
+    shifted = batch["labels"][:, 1:]
+    assert torch.equal(shifted, batch["shift_labels"][:, :-1])  # what a model that shifts sees
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_accelerate_shares_out_and_skips_as_the_feed_does(recipe: Recipe, world: int) -> None:
+    feed = Feed(recipe)
+    for rank in range(world):
+        loader = prepare_data_loader(
+            DataLoader(FeedRows(recipe), batch_size=8 // world),
+            num_processes=world,
+            process_index=rank,
+        )
+        loader.set_epoch(1)
+        skipped = skip_first_batches(loader, 3)
+        parts = list(skipped)
+        assert len(parts) == len(feed) - 3
+        for step, part in enumerate(parts, start=len(feed) + 3):
+            expected = feed.batch(step, rank=rank, world=world)
+            assert part["input_ids"].tolist() == expected.input_ids.tolist()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")  # said by JAX, which takes no part in it
+def test_rows_are_read_by_workers_too_and_travel_as_their_recipe(recipe: Recipe) -> None:
+    rows = FeedRows(recipe)
+    assert len(pickle.dumps(rows)) < 6000
+    assert torch.equal(pickle.loads(pickle.dumps(rows))[5]["input_ids"], rows[5]["input_ids"])
+    loader = DataLoader(rows, batch_size=4, num_workers=2)
+    found = torch.cat([batch["input_ids"] for batch in loader])
+    whole = torch.cat(
+        [batch["input_ids"] for batch in FeedLoader(recipe, epoch_steps=len(rows) // 8)]
+    )
+    assert torch.equal(found, whole)
+
+
+def test_rows_in_another_order_or_with_other_weights_are_refused(
+    recipe: Recipe, tmp_path: Path
+) -> None:
+    rows = FeedRows(recipe)
+    with pytest.raises(ConfigError) as caught:
+        next(iter(DataLoader(rows, sampler=[7, 3, 5, 4, 0], batch_size=5)))
+    assert str(caught.value) == (
+        "these rows are no part of a step (expected consecutive positions, a count that divides "
+        '8, got 7, 3, 5, 4, … (5)); sample in sequence (train_sampling_strategy="sequential") '
+        "and choose a batch size that divides the recipe's"
+    )
+    for wrong in ([0, 1, 2], [2, 3, 4, 5], [len(rows)], [-1]):
+        with pytest.raises(ConfigError, match="these rows are no part of a step"):
+            rows.__getitems__(wrong)
+    with pytest.raises(
+        ConfigError, match=r"no further epoch \(expected 9 steps in all, got epoch 1"
+    ):
+        FeedRows(replace(recipe, steps=9)).set_epoch(1)
+    with pytest.raises(ConfigError, match="set gradient_accumulation_steps instead"):
+        FeedRows(replace(recipe, accumulate=2))
+    write_store(tmp_path / "chat", [12, 25, 30, 18], sidecar="weights")
+    chat = Source(name="chat", path=tmp_path / "chat", rows="packed")
+    weighted = FeedRows(recipe_of(chat, seq_len=SEQ_LEN))
+    with pytest.raises(ConfigError, match="weights other than 0 and 1; this loss would ignore"):
+        weighted.__getitems__(range(4))
