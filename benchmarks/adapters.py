@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.dropins import measure_dropins
 from benchmarks.feed import _write_store
 from benchmarks.harness import Row, at_least
 from tokenreel.feed.feed import Feed
@@ -27,7 +28,7 @@ def measure() -> list[Row]:
     try:
         for number in range(2):
             _write_store(folder / f"store{number}", seed=number)
-        return [*_torch(folder)]
+        return [*_torch(folder), *measure_dropins(folder)]
     finally:
         shutil.rmtree(folder)
 

@@ -109,7 +109,7 @@ def test_a_framework_is_imported_by_its_adapter_alone() -> None:
         f"{file.relative_to(SOURCE)} imports {name}"
         for file in modules()
         for name in imports(parse(file), lazy=False)
-        if room_of(file) not in {"stream", "dropin"}
+        if room_of(file) not in {"stream", "dropin", "demo"}
         and name.split(".")[0] in ADAPTERS - {room_of(file)}
     ]
     assert wrong == []

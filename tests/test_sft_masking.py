@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from niels_gpt.cache import SFTExampleDataset
-from niels_gpt.cache.sft_dataset import scan_assistant
 from niels_gpt.format import sft_loss_mask_for_ids
 from tokenreel.errors import ConfigError, MismatchError
+from tokenreel.feed.scanned import scan_labels
 
 SYS, USR, ASST, EOT = 1, 2, 3, 4
 A, B = 30, 31
@@ -100,7 +100,7 @@ def oracle(ids: list[int], length: int) -> list[bool]:
 
 @settings(max_examples=100, deadline=None)
 @given(
-    rows=st.integers(1, 12).flatmap(
+    rows=st.integers(2, 12).flatmap(
         lambda width: st.lists(
             st.tuples(
                 st.lists(
@@ -118,8 +118,10 @@ def test_the_scan_of_a_batch_equals_a_scan_token_by_token(
 ) -> None:
     ids = np.array([row for row, _ in rows])
     lengths = np.array([length for _, length in rows])
-    scanned = scan_assistant(ids, lengths, asst_id=ASST, eot_id=EOT)
-    assert scanned.tolist() == [oracle(row, length) for row, length in rows]
+    labels = np.where(np.arange(1, ids.shape[1]) < lengths[:, None], ids[:, 1:], -100)
+    scanned = scan_labels(ids[:, :-1], labels, opening_id=ASST, closing_id=EOT)
+    trained = np.array([oracle(row, length) for row, length in rows])
+    assert scanned.tolist() == np.where(trained[:, 1:], ids[:, 1:], -100).tolist()
 
 
 @settings(max_examples=50, deadline=None)

@@ -22,7 +22,8 @@ class SentencePieceTokenizer:
     """Encode and decode with a SentencePiece model that has the four control tokens."""
 
     def __init__(self, path: str | Path, *, engine: str = "auto") -> None:
-        self._core = tokenizers.load_tokenizer(Path(path), engine=engine)
+        self._path = Path(path).absolute()
+        self._core = tokenizers.load_tokenizer(self._path, engine=engine)
         missing = [text for text in _SHORT_NAMES.values() if text not in self._core.control_ids]
         if missing:
             raise FormatError(
@@ -31,6 +32,11 @@ class SentencePieceTokenizer:
                 expected=", ".join(missing),
                 remedy='train one with "tokenreel train-tokenizer"',
             )
+
+    @property
+    def model_path(self) -> str:
+        """The file it was opened from; its SHA-256 stands in the meta.json of a cache."""
+        return str(self._path)
 
     @property
     def vocab_size(self) -> int:

@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tokenreel import open_store
 from tokenreel.builder import cache_target
 from tokenreel.builder.cache import (
     Cached,
     build_budgeted,
+    build_by_file,
     build_chats,
     build_presplit,
     build_stub,
@@ -33,6 +35,8 @@ from tokenreel.errors import (
     MismatchError,
 )
 from tokenreel.text.sources import Cursor, InMemory, Range
+from tokenreel.text.sources.folder import FileSource
+from tokenreel.text.sources.named import named_source
 from tokenreel.text.sources.protocol import Step
 from tokenreel.text.tokenizers import byte_tokenizer, load_tokenizer
 
@@ -125,6 +129,23 @@ def test_validation_may_be_empty_and_training_may_not(tmp_path: Path) -> None:
             builder(), {"train": nothing, "val": InMemory(["one"])}, tmp_path / "b", about=ABOUT
         )
     assert not (tmp_path / "b").exists()
+
+
+def test_the_files_of_validation_are_those_torch_chooses(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    for number in range(20):
+        (notes / f"{number:02d}.md").write_text(f"note {number:02d}")
+    source = named_source("roam", path=str(notes), split="all")
+    assert isinstance(source, FileSource)
+    out = tmp_path / "roam"
+    cached = build_by_file(builder(seed=9), source, out, about=ABOUT, val_frac=0.2)
+    order = torch.randperm(20, generator=torch.Generator().manual_seed(9))
+    store, decode = open_store(out, eos_id=260), byte_tokenizer().decode
+    for split, chosen in (("val", order[:4]), ("train", order[4:])):
+        texts = [decode(document.tokens[:-1]) for document in store[split].documents()]
+        assert texts == [f"note {number:02d}" for number in sorted(chosen.tolist())]
+    assert cached.meta["val_frac"] == 0.2
 
 
 def test_a_second_builder_is_told_who_is_at_it(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,49 @@ def test_a_real_run_ends_with_the_error_and_not_by_a_signal(tmp_path: Path, rows
     assert done.stdout.split()[:2] == ["0", "1"]
     assert "DamageError" in done.stderr
     assert "the file is too short (expected 4,000 bytes, got 100 bytes)" in done.stderr
+
+
+def until_damage(feed: Feed, start: int, *, seconds: float) -> DamageError | None:
+    """Make batches from a step on until one raises, or the time is over."""
+    deadline = time.monotonic() + seconds
+    step = start
+    while time.monotonic() < deadline:
+        try:
+            feed.batch(step)
+        except DamageError as error:
+            return error
+        step += 1
+        time.sleep(0.001)
+    return None
+
+
+@pytest.fixture
+def long_feed(tmp_path: Path) -> Feed:
+    """An epoch of some ten thousand steps over three shards."""
+    write_store(tmp_path / "s", [60_000], shard_tokens=20_001)
+    feed = Feed(recipe_of(Source(name="a", path=tmp_path / "s"), seq_len=2, batch_size=2))
+    feed.batch(0)
+    assert until_damage(feed, 1, seconds=0.1) is None
+    return feed
+
+
+@pytest.mark.parametrize("shard", [0, 2])
+def test_a_file_that_changes_its_size_within_an_epoch_is_noticed(
+    long_feed: Feed, shard: int
+) -> None:
+    path = long_feed.plans[0].split.shards[shard].token_file.path
+    with path.open("ab") as file:  # longer, so that what is mapped stays readable
+        file.write(b"\0\0")
+    error = until_damage(long_feed, 100, seconds=10)
+    assert error is not None
+    assert error.where == str(path)
+    assert "the file is too long" in str(error)
+
+
+def test_a_file_that_was_replaced_harms_nobody_within_an_epoch(long_feed: Feed) -> None:
+    path = long_feed.plans[0].split.shards[1].token_file.path
+    new = path.with_name("new")
+    new.write_bytes(b"\0" * 10)
+    new.replace(path)
+    long_feed.plans[0].split.shards[2].token_file.path.unlink()
+    assert until_damage(long_feed, 100, seconds=0.5) is None

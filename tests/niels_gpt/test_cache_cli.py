@@ -8,8 +8,10 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -73,28 +75,38 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(hub: Any, place: Path) -> Callable[..., Result]:
-    def build_all(*arguments: str) -> Result:
-        environment = {
-            **os.environ,
-            "HF_ENDPOINT": hub.url,
-            "HF_HOME": str(place / "client"),
-            "HF_HUB_DISABLE_XET": "1",
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-            "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
-            "USE_TORCH": "0",
-            "USE_TF": "0",
-            "USE_JAX": "0",
-        }
-        return subprocess.run(
+def start(hub: Any, place: Path) -> Callable[..., subprocess.Popen[str]]:
+    environment = {
+        **os.environ,
+        "HF_ENDPOINT": hub.url,
+        "HF_HOME": str(place / "client"),
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+        "USE_TORCH": "0",
+        "USE_TF": "0",
+        "USE_JAX": "0",
+    }
+
+    def build_all(*arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
             [sys.executable, "-m", "niels_gpt.cache.cli", "build-all", *SIZES, *arguments],
             env=environment,
             cwd=place,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=120,
-            check=False,
         )
+
+    return build_all
+
+
+@pytest.fixture(scope="module")
+def run(start: Callable[..., subprocess.Popen[str]]) -> Callable[..., Result]:
+    def build_all(*arguments: str) -> Result:
+        with start(*arguments) as process:
+            said, complained = process.communicate(timeout=120)
+        return Result(process.args, process.returncode, said, complained)
 
     return build_all
 
@@ -266,6 +278,58 @@ def test_a_failed_source_is_reported_the_others_are_built_and_the_next_run_ends_
     assert mended.returncode == 0
     assert states["sft/oasst1"] == "kept" and states["sft/dolly15k"] == "built"
     assert sums(place / "partly") == sums(place / "cache")
+
+
+def kill_when(process: subprocess.Popen[str], begun: Path) -> None:
+    with process:
+        while not begun.exists():
+            assert process.poll() is None, f"{begun} was never there"
+            time.sleep(0.001)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_killed_in_the_middle_and_run_again_with_other_workers_it_ends_the_same(
+    built: Result,
+    start: Callable[..., subprocess.Popen[str]],
+    run: Callable[..., Result],
+    place: Path,
+) -> None:
+    cache = place / "killed"
+    arguments = ["--cache-dir", "killed", "--tokenizer", "t.model", "--quiet"]
+    kill_when(start(*arguments, "--workers", "2"), cache / "pretrain/.wikitext.build")
+    assert not (cache / "pretrain/wikitext").exists()
+    finished = cache / "pretrain/fineweb_edu/meta.json"
+    before = finished.stat()
+    assert run(*arguments).returncode == 0
+    assert (finished.stat().st_ino, finished.stat().st_mtime_ns) == (
+        before.st_ino,
+        before.st_mtime_ns,
+    )
+    assert sums(cache) == sums(place / "cache")
+    assert not [path.name for path in cache.rglob(".*")]
+
+
+@pytest.mark.soak
+def test_killed_in_every_source_and_run_again_by_two_workers_it_ends_the_same(
+    built: Result,
+    start: Callable[..., subprocess.Popen[str]],
+    run: Callable[..., Result],
+    place: Path,
+) -> None:
+    cache = place / "killed-often"
+    arguments = ["--cache-dir", cache.name, "--tokenizer", "t.model", "--quiet", "--workers", "2"]
+    for begun in (
+        "pretrain/.fineweb_edu.build/all/.build/plan.json",
+        "pretrain/.roam.build/val/.build/plan.json",
+        "pretrain/.wikitext.build/train/train",
+        "sft/.dolly15k.build/all/manifest.json",
+        "sft/.oasst1.build",
+    ):
+        kill_when(start(*arguments), cache / begun)
+    assert run(*arguments).returncode == 0
+    assert sums(cache) == sums(place / "cache")
+    assert not [path.name for path in cache.rglob(".*")]
 
 
 def test_without_a_tokenizer_it_says_how_to_train_one(

@@ -33,6 +33,7 @@ def test_it_encodes_decodes_and_names_its_special_tokens(model: Path) -> None:
     assert isinstance(tokenizer, SentencePieceTokenizer)
     assert tokenizer.special_token_ids() == {"sys": 1, "usr": 2, "asst": 3, "eot": 4}
     assert tokenizer.vocab_size == 504
+    assert tokenizer.model_path == str(model)
     ids = tokenizer.encode(" grüße,\n\nworld ")
     assert ids and all(type(number) is int for number in ids)
     assert tokenizer.decode(ids) == " grüße,\n\nworld "

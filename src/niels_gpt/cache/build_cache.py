@@ -90,6 +90,6 @@ def build_sft_cache(
 
 def _builder(tokenizer: Any, seed: int) -> CacheBuilder:
     adapted = adapt(tokenizer)
-    model_path = getattr(tokenizer, "model_path", None)
-    sha256 = adapted.fingerprint if model_path is None else sha256_file(model_path)
+    model = Path(getattr(tokenizer, "model_path", None) or "")
+    sha256 = sha256_file(str(model)) if model.is_file() else adapted.fingerprint
     return CacheBuilder(tokenizer=adapted, tokenizer_sha256=sha256, seed=seed)

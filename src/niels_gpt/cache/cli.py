@@ -30,19 +30,27 @@ from rich.table import Table
 from niels_gpt.cache import formats
 from niels_gpt.cache.build_cache import BUDGET_RULE, EXAMPLE_RULE
 from niels_gpt.cache.meta import sha256_file
-from tokenreel.builder.cache import Cached, build_budgeted, build_chats, build_presplit, build_stub
+from tokenreel.builder.cache import (
+    Cached,
+    build_budgeted,
+    build_by_file,
+    build_chats,
+    build_presplit,
+    build_stub,
+)
 from tokenreel.builder.cache_builder import CacheBuilder
 from tokenreel.builder.cache_target import NOT_BUILT
 from tokenreel.builder.cache_tokenizer import MODEL_NAME, keep_tokenizer
 from tokenreel.cli.output import emit
 from tokenreel.errors import ConfigError, TokenreelError
 from tokenreel.progress import bars
+from tokenreel.text.sources.folder import FileSource
 from tokenreel.text.sources.named import Absent, named_source
 from tokenreel.text.tokenizers import load_tokenizer
 
 logger = logging.getLogger(__name__)
 
-FILE_RULE = "by file: the val_frac of the names that come first by a hash of (seed, name) is val"
+FILE_RULE = "by file: torch.randperm(files by name) by seed, the first val_frac of it is val"
 OWN_RULE = "the dataset's own: train is train, validation is val"
 
 
@@ -149,13 +157,13 @@ def _wikitext(builder: CacheBuilder, args: argparse.Namespace, out: Path) -> Cac
 def _folder(
     builder: CacheBuilder, args: argparse.Namespace, out: Path, *, name: str, path: Path
 ) -> Cached:
-    chosen = {"path": str(path), "seed": args.seed, "val_frac": args.val_frac}
-    sources = {split: named_source(name, split=split, **chosen) for split in ("train", "val")}
-    about = {"dataset_name": name, "split_rule": FILE_RULE, "val_frac": args.val_frac}
-    absent = sources["train"]
-    if isinstance(absent, Absent):
-        return build_stub(builder, out, about={**about, "reason": absent.reason})
-    return build_presplit(builder, sources, out, about=about, shard_bytes=args.shard_bytes)
+    source = named_source(name, path=str(path), split="all")
+    about = {"dataset_name": name, "split_rule": FILE_RULE}
+    if isinstance(source, FileSource):
+        sizes = {"val_frac": args.val_frac, "shard_bytes": args.shard_bytes}
+        return build_by_file(builder, source, out, about=about, **sizes)
+    reason = source.reason if isinstance(source, Absent) else "no folder of files"
+    return build_stub(builder, out, about={**about, "reason": reason})
 
 
 def _chats(

@@ -21,5 +21,3 @@ DOLLY_ID = "databricks/databricks-dolly-15k"
 OASST1_ID = "OpenAssistant/oasst1"
 ROAM_DIR = "data/roam"
 GUTENBERG_DIR = "data/gutenberg"
-
-IGNORE_INDEX = -100

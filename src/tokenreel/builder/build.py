@@ -12,10 +12,11 @@ from typing import Any
 
 from tokenreel.builder.assemble import assemble
 from tokenreel.builder.encode import Job
-from tokenreel.builder.engines.local import run_here, run_in_processes
+from tokenreel.builder.engines.local import Workers, run_here
 from tokenreel.builder.engines.ray import run_on_ray
 from tokenreel.builder.plan import make_plan
 from tokenreel.builder.report import Account
+from tokenreel.builder.reported import REPORT_NOTE, finished_build, report_of
 from tokenreel.builder.spill import Spill, Summary
 from tokenreel.builder.work import Chunk, divide, sendable
 from tokenreel.errors import ConfigError, EmptyError, MismatchError, differing_fields
@@ -56,6 +57,7 @@ def build(
     shard_bytes: int = SHARD_BYTES,
     replace: bool = False,
     restart: bool = False,
+    keep: bool = False,
     progress: Progress = SILENT,
     watch: Callable[[Account], None] = lambda account: None,
     source_options: dict[str, Any] | None = None,
@@ -64,11 +66,13 @@ def build(
     """Build a store; `choices` are the fields of BuildPlan (seed, val_frac, shuffle, …).
 
     Killed and called again with the same arguments it goes on where it was; a build of
-    something else is refused until `restart`. The tokens do not depend on workers,
-    engine, address or tokenizer_engine (whose name goes into the manifest's notes).
-    While it runs it needs twice the disk of the store: encoded chunks wait in
-    `.build/` until all is written. `watch` is shown the account after every chunk.
-    With workers, a script needs the usual `if __name__ == "__main__":`.
+    something else is refused until `restart`. A finished store is refused too, unless
+    `keep`, and it is this very build: it is then returned as it is. The tokens do not
+    depend on workers, engine, address or tokenizer_engine, whose name goes into the
+    manifest's notes with the rest of the report. While it runs it needs twice the
+    disk of the store: encoded chunks wait in `.build/` until all is written. `watch` is
+    shown the account after every chunk. With workers, a script needs the usual
+    `if __name__ == "__main__":`.
 
     >>> import tempfile
     >>> built = build(iter(["one", "two"]), out=tempfile.mkdtemp() + "/s", tokenizer="byte")
@@ -82,59 +86,71 @@ def build(
     plan = make_plan(template=_template(template) if chat else None, **choices)
     source = open_source(sources, **_source_options(sources, source_options or {}, chat=chat))
     encoder = load_tokenizer(tokenizer, engine=tokenizer_engine)
-    account = Account()
-    with _open_writer(
-        out,
-        vocab_size=encoder.vocab_size,
-        shard_bytes=shard_bytes,
-        turns=chat,
-        provenance=plan.provenance,
-        tokenizer=_tokenizer_facts(encoder, tokenizer),
-        build=plan.as_facts(source, encoder),
-        replace=replace,
-        restart=restart,
-    ) as writer:
-        spill = _open_spill(writer, restart=restart)
-        job = Job(
-            source=sendable(source),
-            tokenizer=encoder,
-            plan=plan,
-            spill_folder=spill.folder.absolute(),
-            dtype=writer.facts.token_dtype,
-        )
-        parts = source.ranges(plan.chunk_bytes)
-        progress.start("building", total=sum(part.num_bytes for part in parts) or None, unit="B")
-        chunks = divide(source, parts, chunk_bytes=plan.chunk_bytes, known=spill.verified)
-        runner = _Runner(engine=engine, workers=workers, address=address)
-        end_tokens = 0 if plan.end_id(encoder) is None else 1
-        with closing(runner.run(job, chunks)) as summaries:
-            for split, documents in assemble(
-                _watched(summaries, account, progress, watch),
-                spill,
+    # Workers take a second to load: they do it while the source is fingerprinted.
+    with closing(_Runner(engine, workers=workers, address=address, tokenizer=encoder)) as runner:
+        account = Account()
+        facts = {
+            "vocab_size": encoder.vocab_size,
+            "shard_bytes": shard_bytes,
+            "turns": chat,
+            "provenance": plan.provenance,
+            "tokenizer": _tokenizer_facts(encoder, tokenizer),
+            "build": plan.as_facts(source, encoder),
+        }
+        if keep and source.can_seek and (kept := finished_build(Path(out), facts)) is not None:
+            return Built(store=kept, report=report_of(kept))
+        with _open_writer(out, **facts, replace=replace, restart=restart) as writer:
+            spill = _open_spill(writer, restart=restart)
+            job = Job(
+                source=sendable(source),
+                tokenizer=encoder,
                 plan=plan,
-                end_tokens=end_tokens,
-                account=account,
-            ):
-                writer.add_batch(documents, split=split)
-        writer.notes.update(tokenizer_engines=sorted(account.engines))
-        _refuse_empty(account, writer.path)
-        spill.remove()
-    return Built(store=open_store(out), report=account.as_dict())
+                spill_folder=spill.folder.absolute(),
+                dtype=writer.facts.token_dtype,
+            )
+            parts = source.ranges(plan.chunk_bytes)
+            progress.start(
+                "building", total=sum(part.num_bytes for part in parts) or None, unit="B"
+            )
+            chunks = divide(source, parts, chunk_bytes=plan.chunk_bytes, known=spill.verified)
+            end_tokens = 0 if plan.end_id(encoder) is None else 1
+            with closing(runner.run(job, chunks)) as summaries:
+                for split, documents in assemble(
+                    _watched(summaries, account, progress, watch),
+                    spill,
+                    plan=plan,
+                    end_tokens=end_tokens,
+                    account=account,
+                ):
+                    writer.add_batch(documents, split=split)
+            writer.notes[REPORT_NOTE] = account.as_dict()
+            _refuse_empty(account, writer.path)
+            spill.remove()
+    store = open_store(out)
+    return Built(store=store, report=report_of(store))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Runner:
-    engine: str
-    workers: int
-    address: str
+    """The engine of one build; worker processes are started with it."""
+
+    def __init__(self, engine: str, *, workers: int, address: str, tokenizer: Tokenizer) -> None:
+        self._engine = engine
+        self._num_workers = workers
+        self._address = address
+        is_many = engine == "local" and workers > 1
+        self._workers = Workers(tokenizer, workers) if is_many else None
 
     def run(self, job: Job, chunks: Iterator[Chunk]) -> Generator[Summary, None, None]:
-        if self.engine == "ray":
-            yield from run_on_ray(job, chunks, address=self.address, workers=self.workers)
-        elif self.workers == 1:
+        if self._engine == "ray":
+            yield from run_on_ray(job, chunks, address=self._address, workers=self._num_workers)
+        elif self._workers is None:
             yield from run_here(job, chunks)
         else:
-            yield from run_in_processes(job, chunks, workers=self.workers)
+            yield from self._workers.run(job, chunks)
+
+    def close(self) -> None:
+        if self._workers is not None:
+            self._workers.close()
 
 
 def _watched(

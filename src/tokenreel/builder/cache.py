@@ -34,6 +34,7 @@ from tokenreel.store.export.staging import staged_folder
 from tokenreel.store.filesystem import LOCAL
 from tokenreel.store.split import Split
 from tokenreel.store.writer import SHARD_BYTES
+from tokenreel.text.sources.folder import FileSource
 from tokenreel.text.sources.protocol import TextSource
 
 
@@ -108,6 +109,29 @@ def build_presplit(
                     raise
         facts["sources"] = _origins(sources)
         return _publish_shards(out, facts, splits)
+
+
+def build_by_file(
+    builder: CacheBuilder,
+    source: FileSource,
+    out: Path,
+    *,
+    about: Mapping[str, Any],
+    val_frac: float,
+    shard_bytes: int = SHARD_BYTES,
+) -> Cached:
+    """Cache all of some files; torch's generator chooses which of them are validation."""
+    val = choose_validation(len(source.files), val_frac, seed=builder.seed)
+    sources = {
+        split: FileSource(
+            [file for file, is_val in zip(source.files, val, strict=True) if is_val == wanted],
+            name=source.name,
+            options=source.options,
+        )
+        for split, wanted in (("train", False), ("val", True))
+    }
+    about = {**about, "val_frac": val_frac}
+    return build_presplit(builder, sources, out, about=about, shard_bytes=shard_bytes)
 
 
 def build_chats(

@@ -1,8 +1,9 @@
-"""Orders and choices drawn from a torch.Generator, for builds whose contract demands it.
+"""Orders and choices drawn from a torch.Generator, where a contract demands it.
 
-A generator is made anew from a key for every draw, so a draw depends on its key
-alone and a build can be resumed in front of any of them. torch is imported when
-the first draw is made; 16 bytes a number.
+For builds a generator is made anew from a key for every draw, so a draw depends on
+its key alone and a build can be resumed in front of any of them; rows of a batch are
+drawn from the generator that is given, and no other. torch is imported when the first
+draw is made; 16 bytes a number.
 """
 
 from __future__ import annotations
@@ -43,6 +44,22 @@ def choose_validation(num_documents: int, val_frac: float, *, seed: int) -> np.n
     chosen = np.zeros(num_documents, bool)
     chosen[torch_permutation(num_documents, seed)[: max(count, 0)]] = True
     return chosen
+
+
+def draw_rows(num_rows: int, count: int, *, generator: Any) -> np.ndarray:
+    """Return `count` of the numbers below num_rows, int64, each equally likely each time."""
+    torch = _torch()
+    if count < 1:
+        raise ConfigError("a batch of no rows", where="B", expected=">= 1", actual=count)
+    drawn = torch.randint(num_rows, (count,), generator=generator, device=generator.device)
+    numbers: np.ndarray = drawn.cpu().numpy()
+    return numbers
+
+
+def as_tensors(*arrays: np.ndarray, device: str) -> Any:
+    """Return the arrays as tensors on a device; on the CPU they keep their memory."""
+    torch = _torch()
+    return tuple(torch.from_numpy(array).to(device) for array in arrays)
 
 
 def _torch() -> Any:

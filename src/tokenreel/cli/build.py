@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,9 +15,9 @@ from rich.markup import escape
 from rich.progress import Progress as RichProgress
 
 from tokenreel.builder.build import ENGINES, build
-from tokenreel.builder.page import report_page
 from tokenreel.builder.plan import SHUFFLES
 from tokenreel.builder.report import Account
+from tokenreel.builder.reported import is_reported, write_report
 from tokenreel.cli.output import emit, printable, size
 from tokenreel.store.writer import SHARD_BYTES
 from tokenreel.text.tokenizers import ENGINES as TOKENIZER_ENGINES
@@ -146,7 +145,10 @@ READING = ("kind", "text_key", "id_key", "on_bad", "max_retries", "retry_delay")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Build the store, write its report beside it and print the summary."""
+    """Build the store, write its report beside it and print the summary.
+
+    A store that was finished but not reported on is not built again.
+    """
     given = vars(args)
     reading = {name: given[name] for name in READING if given[name] is not None}
     with _bar(quiet=args.quiet or args.json) as bar:
@@ -157,12 +159,11 @@ def run(args: argparse.Namespace) -> int:
             progress=bar,
             watch=bar.watch,
             source_options=reading,
+            keep=not (args.replace or is_reported(args.out)),
             **{name: given[name] for name in (*CHOICES, *RUNNING)},
         )
     report = {"path": str(args.out), "fingerprint": built.store.fingerprint, **built.report}
-    page = report_page(f"{args.out.absolute().name}: how it was built", report)
-    (args.out / "report.html").write_text(page, encoding="utf-8")
-    (args.out / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    write_report(args.out, report)
     emit(args, report, lambda console: _draw(console, report))
     return 0
 

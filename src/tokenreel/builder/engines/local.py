@@ -14,18 +14,23 @@ import pickle
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import TypeVar
 
 from tokenreel.builder.encode import Encoder, Job
 from tokenreel.builder.engines.carried import encode_or_fail, take
 from tokenreel.builder.spill import Summary
 from tokenreel.builder.work import Chunk
 from tokenreel.errors import ConfigError, TokenreelError, WorkerError
+from tokenreel.text.tokenizers import Tokenizer
+
+Result = TypeVar("Result")
 
 CHUNKS_PER_WORKER = 3
 ONE_THREAD = {"RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -38,73 +43,106 @@ def run_here(job: Job, chunks: Iterable[Chunk]) -> Iterator[Summary]:
         yield encoder.encode(chunk)
 
 
-def run_in_processes(job: Job, chunks: Iterable[Chunk], *, workers: int) -> Iterator[Summary]:
-    """Encode chunks in worker processes; a few per worker are under way at any time."""
-    pool = _Pool(job, workers)
-    waiting: deque[Future[Summary | TokenreelError]] = deque()
-    try:
-        for chunk in chunks:
-            waiting.append(pool.submit(chunk))
-            if len(waiting) >= workers * CHUNKS_PER_WORKER:
-                yield take(waiting.popleft().result())
-        while waiting:
-            yield take(waiting.popleft().result())
-    except BrokenProcessPool as error:
-        raise pool.death() from error
-    except BaseException:
-        pool.end()
-        raise
-    finally:
-        pool.close()
+class Workers:
+    """Worker processes of one build, started before there is work, so that they load meanwhile.
 
+    Each opens the tokenizer as soon as it is up; `run` gives them the job and its chunks.
+    """
 
-class _Pool:
-    """Worker processes of one job, and what became of them."""
-
-    def __init__(self, job: Job, workers: int) -> None:
-        self._spill_folder = job.spill_folder
+    def __init__(self, tokenizer: Tokenizer, count: int) -> None:
+        self._count = count
         self._others = set(multiprocessing.active_children())
         self._processes: set[BaseProcess] = set()
+        context = multiprocessing.get_context("spawn")
+        self._jobs: multiprocessing.Queue[bytes] = context.Queue()
         self._executor = ProcessPoolExecutor(
-            workers,
-            mp_context=multiprocessing.get_context("spawn"),
+            count,
+            mp_context=context,
             initializer=_start,
-            initargs=(pickled(job),),
+            initargs=(pickled(tokenizer), self._jobs),
         )
+        for _ in range(count):
+            self._submit(_load)
 
-    def submit(self, chunk: Chunk) -> Future[Summary | TokenreelError]:
-        """Give a chunk to a worker, which may be started for it."""
+    def run(self, job: Job, chunks: Iterable[Chunk]) -> Iterator[Summary]:
+        """Encode chunks; a few per worker are under way at any time."""
+        for data in [pickled((job.source, job.plan, job.spill_folder, job.dtype))] * self._count:
+            self._jobs.put(data)
+        waiting: deque[Future[Summary | TokenreelError]] = deque()
+        try:
+            for chunk in chunks:
+                waiting.append(self._submit(_encode, chunk))
+                if len(waiting) >= self._count * CHUNKS_PER_WORKER:
+                    yield take(waiting.popleft().result())
+            while waiting:
+                yield take(waiting.popleft().result())
+        except BrokenProcessPool as error:
+            raise self._death(job.spill_folder) from error
+
+    def close(self) -> None:
+        """End the workers where they are: a chunk is there whole or not at all."""
+        for process in self._processes:
+            process.kill()
+        self._executor.shutdown(cancel_futures=True)
+        self._jobs.cancel_join_thread()  # a worker that had no chunk has not taken its job
+        self._jobs.close()
+
+    def _submit(self, task: Callable[..., Result], *arguments: object) -> Future[Result]:
+        """Give a task to a worker, which may be started for it."""
         with _one_thread_each():
-            future = self._executor.submit(_encode, chunk)
+            future = self._executor.submit(task, *arguments)
         self._processes.update(set(multiprocessing.active_children()) - self._others)
         return future
 
-    def end(self) -> None:
-        """End the workers where they are."""
-        for process in self._processes:
-            process.kill()
-
-    def close(self) -> None:
-        """Wait until the workers are gone."""
-        self._executor.shutdown(cancel_futures=True)
-
-    def death(self) -> WorkerError:
+    def _death(self, spill_folder: Path) -> WorkerError:
         """Return the error that says how a worker died, and over which documents."""
-        self.close()
+        self._executor.shutdown(cancel_futures=True)
         # The others are ended by SIGTERM because of the one that died.
         dead = [process for process in self._processes if process.exitcode != -signal.SIGTERM]
         trails = [f"{process.pid}.*.at" for process in dead]
         causes = sorted({_cause(process.exitcode) for process in dead})
-        return worker_died(self._spill_folder, trails, cause=" and ".join(causes) or "no trace")
+        return worker_died(spill_folder, trails, cause=" and ".join(causes) or "no trace")
 
 
-_pickled_job = b""
-_encoder: Encoder | None = None
+@dataclass(slots=True)
+class _Worker:
+    """What a worker process was started with, and what it has opened of it."""
+
+    pickled_tokenizer: bytes = b""
+    jobs: multiprocessing.Queue[bytes] | None = None
+    tokenizer: Tokenizer | None = None
+    encoder: Encoder | None = None
+
+    def open_tokenizer(self) -> Tokenizer:
+        if self.tokenizer is None:
+            self.tokenizer = pickle.loads(self.pickled_tokenizer)
+        return self.tokenizer
+
+    def open_encoder(self) -> Encoder:
+        """Return the encoder, opened with the first chunk: what fails in it is reported."""
+        if self.encoder is None:
+            tokenizer = self.open_tokenizer()
+            if self.jobs is None:
+                raise AssertionError("a worker is started with a queue of jobs")
+            source, plan, spill_folder, dtype = pickle.loads(self.jobs.get())
+            self.encoder = Encoder(
+                Job(
+                    source=source,
+                    tokenizer=tokenizer,
+                    plan=plan,
+                    spill_folder=spill_folder,
+                    dtype=dtype,
+                )
+            )
+        return self.encoder
 
 
-def _start(job: bytes) -> None:
-    global _pickled_job  # the one thing a worker process is started with
-    _pickled_job = job
+_worker = _Worker()
+
+
+def _start(tokenizer: bytes, jobs: multiprocessing.Queue[bytes]) -> None:
+    _worker.pickled_tokenizer = tokenizer
+    _worker.jobs = jobs
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -116,19 +154,18 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
+def _load() -> None:
+    # Tried again with the first chunk, which says what is wrong.
+    with suppress(Exception):
+        _worker.open_tokenizer()
+
+
 def _encode(chunk: Chunk) -> Summary | TokenreelError:
-    return encode_or_fail(_open_encoder, chunk)
+    return encode_or_fail(_worker.open_encoder, chunk)
 
 
-def _open_encoder() -> Encoder:
-    global _encoder  # made with the first chunk, so that what fails in it is reported
-    if _encoder is None:
-        _encoder = Encoder(pickle.loads(_pickled_job))
-    return _encoder
-
-
-def pickled(job: Job) -> bytes:
-    """Return the job as bytes for a worker, or raise ConfigError where it cannot be sent."""
+def pickled(job: object) -> bytes:
+    """Return a job, or a part of it, as bytes; ConfigError says that it cannot be sent."""
     try:
         return pickle.dumps(job)
     except (pickle.PicklingError, TypeError, AttributeError) as error:

@@ -3,6 +3,9 @@
 Tasks are idempotent: a chunk appears in the spill folder by one rename, so a task
 that Ray runs twice, because a worker or a node was lost, changes nothing. All nodes
 must see the sources, the tokenizer and the target under the same paths.
+
+A cluster that is not there is noticed in seconds: the address is tried before Ray is
+asked to connect, which by itself would wait for minutes.
 """
 
 from __future__ import annotations
@@ -10,12 +13,14 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import socket
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from tokenreel.builder.encode import Encoder, Job
 from tokenreel.builder.engines.carried import encode_or_fail, take
@@ -26,6 +31,7 @@ from tokenreel.errors import ConfigError, MissingExtraError, TokenreelError
 
 MAX_RETRIES = 3
 CHUNKS_PER_CPU = 3
+ANSWER_SECONDS = 5.0
 
 
 def run_on_ray(
@@ -45,18 +51,44 @@ def _connected(ray: Any, address: str, workers: int) -> Iterator[None]:
     own: dict[str, Any] = {}
     if address == "local":
         own = {"num_cpus": workers, "include_dashboard": False}
+    else:
+        _refuse_silent(address)
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
-    except ConnectionError as error:
+    except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
         raise ConfigError(
-            f"no Ray cluster answers: {error}",
+            f"no Ray cluster lets us in: {error}",
             where=address,
-            remedy='start one with "ray start --head", or use the address "local"',
+            expected="a cluster of this version of Ray, and its token",
+            remedy="give the token the cluster was started with (RAY_AUTH_TOKEN, or its file "
+            'RAY_AUTH_TOKEN_PATH), or use the address "local"',
         ) from error
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _refuse_silent(address: str) -> None:
+    """Raise ConfigError unless somebody listens at the address, or at the one "auto" means."""
+    # Which one that is, only Ray knows; and it never connects to localhost by that name.
+    from ray._private.services import canonicalize_bootstrap_address
+
+    wanted = address
+    try:
+        if "://" not in address:
+            wanted = canonicalize_bootstrap_address(address) or address
+        place = urlsplit(wanted if "://" in wanted else f"//{wanted}")
+        if place.port is None:
+            raise ValueError("there is no port in it")
+        socket.create_connection((place.hostname, place.port), ANSWER_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"no Ray cluster answers: {error}",
+            where=address if wanted == address else f"{address} ({wanted})",
+            expected='"local", "auto" or host:port of a running cluster',
+            remedy='start one with "ray start --head", or use the address "local"',
+        ) from error
 
 
 def _run(ray: Any, job: Job, chunks: Iterable[Chunk]) -> Iterator[Summary]:

@@ -42,8 +42,11 @@ def fits(path: Path) -> str | None:
     return None if _splits(path) else f"no {TOKENS} with {INDEX}, here or in train/ or val/"
 
 
-def open_layout(path: Path, options: OpenOptions) -> Store:
-    """Open an episode folder: a listing per shard; small indexes are checked."""
+def open_layout(path: Path, options: OpenOptions, *, masks: bool = True) -> Store:
+    """Open an episode folder: a listing per shard; small indexes are checked.
+
+    `masks` False leaves the masks alone, be they there or damaged.
+    """
     splits = _splits(path) if path.is_dir() else {}
     if not splits:
         raise LayoutError("not an episode folder", where=path, expected=f"{TOKENS} and {INDEX}")
@@ -52,7 +55,7 @@ def open_layout(path: Path, options: OpenOptions) -> Store:
     else:
         declared = Declared(dtype=options.dtype, source="argument")
     shards = {
-        name: [_shard(folder, path, declared.dtype, options.mode) for folder in folders]
+        name: [_shard(folder, path, declared.dtype, options.mode, masks) for folder in folders]
         for name, folders in splits.items()
     }
     for split in shards.values():
@@ -103,7 +106,7 @@ def _is_episodes(folder: Folder) -> bool:
     return TOKENS in folder.files or INDEX in folder.files
 
 
-def _shard(folder: Folder, root: Path, dtype: np.dtype, mode: str) -> Shard:
+def _shard(folder: Folder, root: Path, dtype: np.dtype, mode: str, masks: bool) -> Shard:
     tokens = _array(folder, TOKENS, dtype)
     index = _array(folder, INDEX, np.dtype("<u8"), PAIR_BYTES)
     name = folder.path.relative_to(root).as_posix()
@@ -113,7 +116,7 @@ def _shard(folder: Folder, root: Path, dtype: np.dtype, mode: str) -> Shard:
         index_file=IndexFile(
             path=index.path, count=index.count // 2, load=lambda: _load_index(index, mode)
         ),
-        weight_file=_mask(folder, tokens),
+        weight_file=_mask(folder, tokens) if masks else None,
         mode=mode,
     )
 

@@ -1,0 +1,72 @@
+"""The report of a build: kept in the manifest, and shown beside the store in two files.
+
+The manifest's notes have it from the moment the store exists. The files come after it,
+so a build that is killed in between lacks them: the same command, run again, finds its
+store finished and writes them from there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenreel.builder.page import report_page
+from tokenreel.errors import TokenreelError
+from tokenreel.store.canonical import digest
+from tokenreel.store.door import open_store
+from tokenreel.store.filesystem import LOCAL
+from tokenreel.store.lock import BuildLock
+from tokenreel.store.manifest import MANIFEST_NAME, read_manifest
+from tokenreel.store.store import Store
+from tokenreel.store.target import BUILD_FOLDER, PLAN_NAME
+
+REPORT_NOTE = "report"
+PAGE_NAME = "report.html"
+REPORT_NAME = "report.json"
+
+
+def finished_build(path: Path, wanted: Mapping[str, Any]) -> Store | None:
+    """Return the store at `path` if it was built with these facts, None if there is no such."""
+    if not (path / MANIFEST_NAME).is_file():
+        return None
+    store = open_store(path, layout="native")
+    if store.manifest is None or REPORT_NOTE not in store.manifest.notes:
+        return None
+    facts = store.manifest.facts
+    if any(digest(getattr(facts, name)) != digest(value) for name, value in wanted.items()):
+        return None
+    _tidy(path / BUILD_FOLDER)
+    return store
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what a build leaves that is killed after its store has come to exist."""
+    if folder.is_dir():
+        lock = BuildLock(folder / "lock", filesystem=LOCAL)
+        LOCAL.discard(folder / PLAN_NAME)
+        lock.release()
+        LOCAL.remove_dir(folder)
+
+
+def report_of(store: Store) -> dict[str, Any]:
+    """Return the report of the build that made a store."""
+    notes = {} if store.manifest is None else store.manifest.notes
+    return dict(notes[REPORT_NOTE])
+
+
+def is_reported(path: Path) -> bool:
+    """Tell whether the files beside the store at `path` are there and of this very store."""
+    try:
+        said = json.loads((path / REPORT_NAME).read_bytes())
+        return bool(said["fingerprint"] == read_manifest(path / MANIFEST_NAME).fingerprint)
+    except (OSError, ValueError, LookupError, TypeError, TokenreelError):
+        return False
+
+
+def write_report(path: Path, report: Mapping[str, Any]) -> None:
+    """Write both files, report.json last: where it is, the page is too."""
+    page = report_page(f"{path.absolute().name}: how it was built", dict(report))
+    LOCAL.write_whole(path / PAGE_NAME, page.encode("utf-8", "replace"))
+    LOCAL.write_whole(path / REPORT_NAME, json.dumps(report, indent=2).encode() + b"\n")

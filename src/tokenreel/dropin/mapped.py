@@ -1,0 +1,151 @@
+"""Contract 003's dataset: fixed slices of flat token files, read through memory maps.
+
+Sample i is seq_len tokens of one file; its inputs are the first seq_len - 1 of them and
+its labels the last, so a trainer that wants T inputs asks for seq_len = T + 1. The rest
+of a file that fills no sample is unused. With pack_sequences a document ends with its
+EOS, and no label crosses to the next document:
+
+    tokens  10 20  0 30 40      input_ids  10 20    0 30
+                                labels     20  0 -100 40
+                                doc_ids     0  0    0  1
+
+One sample costs a cast; `batch` makes many at once in one call of the gather kernel.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Sequence
+from operator import index
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import torch
+
+from tokenreel.dropin.slice_batches import SliceBatches, mark_documents
+from tokenreel.dropin.state import check_identity, count_of
+from tokenreel.dropin.token_files import open_token_files
+from tokenreel.dropin.vocabulary import check_ids
+from tokenreel.errors import ConfigError
+from tokenreel.rows.slices import Slices
+
+logger = logging.getLogger(__name__)
+Sample = dict[str, torch.Tensor]
+
+
+class MemoryMappedDataset(torch.utils.data.Dataset[Sample]):
+    """The samples of all files in `data_dir` that match, `.npy` or `.bin`.
+
+    `dtype` declares what a .bin file holds; ids are held against `vocab_size` where it or
+    the metadata gives one.
+    """
+
+    def __init__(
+        self,
+        data_dir: str | PathLike[str],
+        seq_len: int,
+        file_pattern: str = "*.npy",
+        pack_sequences: bool = False,
+        eos_token_id: int | None = None,
+        *,
+        dtype: str | None = None,
+        vocab_size: int | None = None,
+    ) -> None:
+        if pack_sequences and (eos_token_id is None or eos_token_id < 0):
+            raise ConfigError(
+                "pack_sequences needs the id that ends a document",
+                expected="eos_token_id >= 0",
+                actual=eos_token_id,
+                remedy="give eos_token_id, or a tokenizer_path where it can be looked up",
+            )
+        self.data_dir, self.seq_len, self.file_pattern = str(data_dir), seq_len, file_pattern
+        self.pack_sequences, self.eos_token_id = pack_sequences, eos_token_id
+        self._dtype, self._declared_vocab_size = dtype, vocab_size
+        self._epoch = 0
+        self._batches: SliceBatches | None = None
+        split, self.vocab_size = open_token_files(
+            data_dir, file_pattern, dtype=dtype, vocab_size=vocab_size
+        )
+        self._slices: Slices | None = Slices(split=split, num_slots=seq_len)
+        self._starts: list[int] = self._slices.row_starts.tolist()
+        logger.info(
+            "MemoryMappedDataset: %d files, %d tokens, %d samples (seq_len=%d)",
+            len(split.shards),
+            split.num_tokens,
+            len(self),
+            seq_len,
+        )
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def __getitem__(self, idx: int) -> Sample:
+        number = index(idx)
+        if not 0 <= number < len(self):
+            raise IndexError(f"no sample {number:,} of {len(self):,}")
+        file = bisect_right(self._starts, number) - 1
+        start = (number - self._starts[file]) * self.seq_len
+        shard = self.slices.split.shards[file]
+        tokens = shard.tokens[start : start + self.seq_len].astype(np.int64)
+        if self.vocab_size is not None:
+            check_ids(tokens, self.vocab_size, where=f"{shard.token_file.path}, token {start:,}")
+        if self.pack_sequences:
+            inputs, labels = tokens[None, :-1], tokens[None, 1:].copy()
+            doc_ids = mark_documents(inputs, labels, eos_id=self.eos_token_id or 0)
+            arrays = {"input_ids": inputs, "labels": labels, "doc_ids": doc_ids}
+            return {name: torch.from_numpy(array[0]) for name, array in arrays.items()}
+        tensor = torch.from_numpy(tokens)
+        return {"input_ids": tensor[:-1], "labels": tensor[1:]}
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
+        """Return several samples, gathered at once; torch's DataLoader asks for them so."""
+        whole = self.batch(np.array(indices, np.int64))
+        return [dict(zip(whole, row, strict=True)) for row in zip(*whole.values(), strict=True)]
+
+    def batch(self, indices: np.ndarray) -> Sample:
+        """Return the samples with these numbers as one batch, [B, seq_len - 1] each."""
+        if self._batches is None:
+            eos_id = self.eos_token_id if self.pack_sequences else None
+            self._batches = SliceBatches(self.slices, eos_id=eos_id, vocab_size=self.vocab_size)
+        return {name: torch.from_numpy(array) for name, array in self._batches(indices).items()}
+
+    @property
+    def slices(self) -> Slices:
+        """The rows of all files."""
+        if self._slices is None:
+            raise ConfigError("the dataset is closed", where=self.data_dir)
+        return self._slices
+
+    def check_sizes(self) -> None:
+        """Raise DamageError if a file has changed its size, before reading it dies by SIGBUS."""
+        self.slices.split.check_sizes()
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the epoch and how many samples there are; where in it one is, a sampler knows."""
+        return {"epoch": self._epoch, "total_samples": len(self)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the epoch; a state of another number of samples raises MismatchError."""
+        check_identity(state, {"total_samples": len(self)}, owner="dataset")
+        self._epoch = count_of(state, "epoch", owner="dataset")
+
+    def close(self) -> None:
+        """Give the mapped files back; what was read stays, nothing more can be."""
+        self._slices = self._batches = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as arguments: a worker process maps the files itself."""
+        given = (self.data_dir, self.seq_len, self.file_pattern)
+        packing = (self.pack_sequences, self.eos_token_id)
+        declared = {"dtype": self._dtype, "vocab_size": self._declared_vocab_size}
+        return _reopened, ((*given, *packing), declared, self.state_dict())
+
+
+def _reopened(
+    given: tuple[Any, ...], declared: dict[str, Any], state: dict[str, Any]
+) -> MemoryMappedDataset:
+    dataset = MemoryMappedDataset(*given, **declared)
+    dataset.load_state_dict(state)
+    return dataset

@@ -1,0 +1,138 @@
+"""Contract 003's settings turned into what a trainer uses, or into a recipe for the feed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tokenreel.dropin.data_config import DataConfig, DatasetSource
+from tokenreel.dropin.mapped import MemoryMappedDataset
+from tokenreel.dropin.mixed import MixtureDataset
+from tokenreel.dropin.mixture_sampler import MixtureSampler
+from tokenreel.dropin.phases import Phases, weights_in
+from tokenreel.dropin.samplers import DistributedSampler
+from tokenreel.dropin.stateful import StatefulDataLoader
+from tokenreel.errors import ConfigError
+from tokenreel.feed.recipe import Phase, Recipe, Source
+
+WHOLE_PATTERNS = ("*.npy", "*.bin")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """What a trainer needs; `phases.apply(step)` before each step, `loader` for the batches."""
+
+    dataset: MemoryMappedDataset | MixtureDataset
+    sampler: DistributedSampler | MixtureSampler
+    loader: StatefulDataLoader
+    phases: Phases
+
+
+def make_pipeline(
+    config: DataConfig,
+    *,
+    seq_len: int,
+    batch_size: int,
+    num_replicas: int | None = None,
+    rank: int | None = None,
+    seed: int = 0,
+) -> Pipeline:
+    """Return dataset, sampler, loader and phases; `seq_len` counts inputs, batch_size per rank."""
+    eos_id = find_eos_id(config) if config.pack_sequences else None
+    datasets = [
+        MemoryMappedDataset(
+            source.path,
+            seq_len + 1,
+            config.file_pattern,
+            config.pack_sequences,
+            eos_id,
+            dtype=config.dtype,
+        )
+        for source in sources_of(config)
+    ]
+    dataset: MemoryMappedDataset | MixtureDataset = datasets[0]
+    sampler: DistributedSampler | MixtureSampler
+    if config.datasets:
+        dataset = MixtureDataset(datasets, [source.name for source in config.datasets])
+        sampler = MixtureSampler(
+            dataset.cumulative_sizes,
+            [source.weight for source in config.datasets],
+            num_replicas,
+            rank,
+            seed=seed,
+            temperature=config.mix_temperature,
+        )
+    else:
+        sampler = DistributedSampler(dataset, num_replicas, rank, seed=seed)
+    return Pipeline(
+        dataset=dataset,
+        sampler=sampler,
+        loader=StatefulDataLoader(dataset, batch_size, sampler, config),
+        phases=Phases(config, sampler),
+    )
+
+
+def make_recipe(config: DataConfig, *, seq_len: int, batch_size: int, seed: int = 0) -> Recipe:
+    """Return a recipe that feeds the same tokens, mixed and phased alike; batch_size is global.
+
+    Rows are the feed's own windows, which lose no transition between them and run across
+    files, so they are not the slices of MemoryMappedDataset. lr_scale is no matter of a feed.
+    """
+    if config.file_pattern not in WHOLE_PATTERNS:
+        raise ConfigError(
+            "a recipe reads all files of a folder",
+            where="file_pattern",
+            expected=" or ".join(WHOLE_PATTERNS),
+            actual=config.file_pattern,
+        )
+    sources = [
+        Source(
+            name=item.name,
+            path=item.path,
+            rows="document_windows" if config.pack_sequences else "windows",
+            weight=item.weight,
+            dtype=config.dtype,
+            eos_id=find_eos_id(config) if config.pack_sequences else None,
+        )
+        for item in sources_of(config)
+    ]
+    phases = [
+        Phase(start_step=phase.start_step, weights=weights_in(config, phase))
+        for phase in config.all_phases
+    ]
+    return Recipe(
+        seq_len=seq_len,
+        batch_size=batch_size,
+        sources=sources,
+        phases=phases,
+        temperature=config.mix_temperature,
+        seed=seed,
+    )
+
+
+def sources_of(config: DataConfig) -> tuple[DatasetSource, ...]:
+    """Return the datasets of a mixture, or the one that dataset_path is."""
+    if config.datasets:
+        return tuple(config.datasets)
+    if not config.dataset_path:
+        raise ConfigError(
+            "there is nothing to read", expected="dataset_path or datasets in the settings"
+        )
+    return (DatasetSource(path=config.dataset_path),)
+
+
+def find_eos_id(config: DataConfig) -> int:
+    """Return the id that ends a document: the one given, else the tokenizer's."""
+    if config.eos_token_id is not None:
+        return config.eos_token_id
+    if not config.tokenizer_path:
+        raise ConfigError(
+            "pack_sequences needs the id that ends a document",
+            expected="tokenizer_path or eos_token_id in the settings",
+        )
+    from tokenreel.builder.plan import BuildPlan
+    from tokenreel.text.tokenizers import load_tokenizer
+
+    found = BuildPlan().end_id(load_tokenizer(config.tokenizer_path))
+    if found is None:
+        raise ConfigError("the tokenizer has no end token", where=config.tokenizer_path)
+    return found

@@ -1,0 +1,86 @@
+"""Fault 27, for streams: restored at any step, twice, at the end, with prefetch full."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.stream.making import Resumable, config_of, texts_of, write_texts
+
+from tokenreel.stream import StreamPipeline
+from tokenreel.testing import check_resume, equal
+
+pytest.importorskip("grain")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_texts(tmp_path_factory.mktemp("text") / "a.jsonl", texts_of(50))
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 4])
+@pytest.mark.parametrize("mode", ["sequential", "bin"])
+def test_a_shuffled_stream_resumes_at_every_step(path: Path, mode: str, prefetch: int) -> None:
+    config = config_of(
+        path, packing_mode=mode, grain_prefetch=prefetch, num_lanes=2, train_batch_size=8
+    )
+    with StreamPipeline(config) as pipeline:
+        list(zip(range(10), pipeline, strict=False))
+        assert pipeline.get_state()["lanes"]["0"]["place"]["epoch"] >= 1  # beyond the first epoch
+    check_resume(lambda: Resumable(config), steps=10)
+
+
+@pytest.mark.parametrize("end", ["pad", "drop"])
+@pytest.mark.parametrize("mode", ["sequential", "bin"])
+def test_a_stream_that_ends_resumes_up_to_its_end(path: Path, mode: str, end: str) -> None:
+    config = config_of(path, packing_mode=mode, repeat=False, end=end, grain_prefetch=2)
+    steps = sum(1 for _ in StreamPipeline(config))
+    assert steps > 5
+    check_resume(lambda: Resumable(config), steps=steps)
+
+
+def test_documents_longer_than_rows_and_skipped_lines_are_no_special_places(
+    path: Path, tmp_path: Path
+) -> None:
+    lines = path.read_text().splitlines()
+    lines[3:3] = ["no json"]
+    lines[20:20] = ["nor this", "{}"]
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text("\n".join(lines))
+    for mode in ("sequential", "bin"):
+        config = config_of(
+            broken,
+            packing_mode=mode,
+            on_bad="skip",
+            train_seq_len=7,
+            tokenizer_max_doc_tokens=60,
+            packing_max_docs_per_bin=2,
+            mask_boundary_loss=False,
+        )
+        check_resume(lambda config=config: Resumable(config), steps=12)  # type: ignore[misc]
+
+
+def test_the_state_stays_small_whatever_waits_in_the_buffers(tmp_path: Path) -> None:
+    texts = [f"{number} " + "word " * 2000 for number in range(60)]
+    path = write_texts(tmp_path / "long.jsonl", texts)
+    config = config_of(path, packing_mode="bin", packing_buffer_docs=50, shuffle_buffer_size=50)
+    pipeline = StreamPipeline(config)
+    next(pipeline)
+    assert pipeline.stats()["pending"] > 400_000  # tokens that are waiting
+    assert len(json.dumps(pipeline.get_state())) < 4096
+
+
+def test_a_run_broken_off_at_every_step_is_the_whole_run(path: Path) -> None:
+    config: dict[str, Any] = config_of(path, grain_prefetch=4)
+    with StreamPipeline(config) as whole:
+        expected = [next(whole) for _ in range(8)]
+    pieced, state = [], None
+    for _ in range(8):
+        with StreamPipeline(config) as pipeline:
+            if state is not None:
+                pipeline.set_state(state)
+            pieced.append(next(pipeline))
+            state = json.loads(json.dumps(pipeline.get_state()))
+    assert equal(pieced, expected)

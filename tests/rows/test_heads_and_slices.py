@@ -1,0 +1,94 @@
+"""Heads of documents and equal slices of shards: the rows of contracts 000 and 003."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.feed.making import scratch
+from tests.rows.corpora import write_store
+
+from tokenreel import native
+from tokenreel.errors import ConfigError, VocabularyError
+from tokenreel.feed.ids import IdRows
+from tokenreel.rows.heads import Heads
+from tokenreel.rows.slices import Slices
+
+
+@pytest.fixture(params=["native", "numpy"])
+def kernel(request, monkeypatch):
+    if request.param == "numpy":
+        monkeypatch.setattr(native, "extension", lambda: None)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 30), min_size=1, max_size=8),
+    seq_len=st.integers(1, 20),
+    min_tokens=st.integers(1, 4),
+)
+def test_heads_are_the_first_tokens_of_every_document_that_is_long_enough(
+    lengths, seq_len, min_tokens
+):
+    with scratch() as place:
+        split = write_store(place / "s", lengths)["train"] if any(lengths) else None
+        kept = [number for number, length in enumerate(lengths) if length >= min_tokens]
+        if split is None:
+            return
+        if not kept:
+            with pytest.raises(ConfigError, match="no document is long enough"):
+                Heads(split=split, seq_len=seq_len, min_tokens=min_tokens)
+            return
+        heads = Heads(split=split, seq_len=seq_len, min_tokens=min_tokens)
+        assert heads.documents.tolist() == kept and heads.num_rows == len(kept)
+        rows = np.random.default_rng(0).integers(0, len(kept), 5)
+        pieces = heads.pieces(rows)
+        inputs, labels = IdRows(split, seq_len).gather(pieces)
+        for place_, row in enumerate(rows.tolist()):
+            tokens = split.document(kept[row]).tokens[: seq_len + 1].tolist()
+            missing = seq_len + 1 - len(tokens)
+            assert inputs[place_].tolist() == (tokens + [0] * missing)[:seq_len]
+            assert labels[place_].tolist() == (tokens + [-100] * missing)[1:]
+
+
+def test_min_tokens_below_one_is_refused(tmp_path):
+    split = write_store(tmp_path / "s", [3])["train"]
+    with pytest.raises(ConfigError, match="bad min_tokens"):
+        Heads(split=split, seq_len=4, min_tokens=0)
+
+
+def test_padding_may_be_a_token_like_any_other(tmp_path, kernel):
+    split = write_store(tmp_path / "s", [3, 6, 1, 5], shard_bytes=1024)["train"]
+    heads = Heads(split=split, seq_len=4, min_tokens=1)
+    inputs, labels = IdRows(split, 4).gather_padded(heads.pieces(np.arange(4)), 7)
+    for row in range(4):
+        tokens = [*split.document(row).tokens.tolist(), 7, 7, 7, 7]
+        assert inputs[row].tolist() == tokens[:4] and labels[row].tolist() == tokens[1:5]
+
+
+def test_an_id_to_pad_with_that_does_not_fit_the_dtype_is_refused_and_never_wraps(tmp_path):
+    split = write_store(tmp_path / "s", [3], vocab_size=100)["train"]
+    heads = Heads(split=split, seq_len=4)
+    with pytest.raises(VocabularyError, match=r"does not fit the token dtype \(expected 0 to 65,5"):
+        IdRows(split, 4).gather_padded(heads.pieces(np.arange(1)), 65_536)
+
+
+def test_slices_stay_within_their_shard(tmp_path, kernel):
+    split = write_store(tmp_path / "s", [30])["train"]  # shards of 12 tokens
+    slices = Slices(split=split, num_slots=5)
+    assert slices.num_rows == 2 + 2 + 1
+    pieces = slices.pieces(np.array([4, 1, 2]))
+    assert pieces.shard.tolist() == [2, 0, 1] and pieces.start.tolist() == [0, 5, 0]
+    assert set(pieces.length.tolist()) == {5}
+    inputs, labels = IdRows(split, 4).gather(pieces)
+    for row, start in enumerate((24, 5, 12)):
+        tokens = split.read(start, start + 5).tolist()
+        assert (inputs[row].tolist(), labels[row].tolist()) == (tokens[:-1], tokens[1:])
+
+
+@pytest.mark.parametrize("row", [-1, 5, 2**62])
+def test_a_slice_that_is_not_there_is_an_index_error(tmp_path, row):
+    slices = Slices(split=write_store(tmp_path / "s", [30])["train"], num_slots=5)
+    with pytest.raises(IndexError, match="no such row among 5"):
+        slices.pieces(np.array([0, row]))
