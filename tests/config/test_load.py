@@ -76,6 +76,10 @@ def test_a_section_is_found_below_the_root_or_is_the_root(tmp_path: Path, text: 
     )
 
 
+def test_a_section_of_a_mapping_is_taken() -> None:
+    assert load(Outer, {"model": {}, "data": {"rate": 1}}, section="data") == Outer(rate=1.0)
+
+
 def test_a_section_that_is_not_there_is_named(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("[model]\nrate = 1\n")

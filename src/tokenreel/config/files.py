@@ -29,7 +29,7 @@ class Table:
     """What a file says; `root` is the name of the element around it all, in XML."""
 
     content: dict[str, Any]
-    where: Path
+    where: Path | None
     root: str | None = None
 
     @property

@@ -36,8 +36,9 @@ def load(
     `section`: the table of the file that is meant, where others may stand beside it.
     """
     if isinstance(source, Mapping):
-        return make(kind, override(dict(source), overrides), where=None)
-    table = read_table(source)
+        table = Table(content=dict(source), where=None)
+    else:
+        table = read_table(source)
     # The root of an XML file may be the section itself.
     content = {section: table.content} if section and table.root == section else table.content
     content = override(content, overrides)
