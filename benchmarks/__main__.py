@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.harness import Row, report
 
-NAMES = ("store", "text", "build", "feed", "adapters", "order", "packing", "startup")
+NAMES = ("store", "text", "build", "feed", "adapters", "order", "packing", "stream", "startup")
 
 
 def main() -> None:

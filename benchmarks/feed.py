@@ -21,6 +21,7 @@ from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe, Source
 from tokenreel.store.batch import Documents
 from tokenreel.store.writer import StoreWriter
+from tokenreel.text.turns import TURN
 
 NUM_TOKENS = 100_000_000
 SHAPES = ((32, 2048, 0.6, 6.0), (8, 8192, 0.6, 3.0), (256, 256, 0.4, 15.0))
@@ -36,7 +37,8 @@ def measure() -> list[Row]:
         rows: list[Row] = []
         for shape in SHAPES:
             rows += _windows(folder, *shape)
-        return [*rows, *_packed(folder), _threads(folder)]
+        _write_chats(folder / "chats")
+        return [*rows, *_rows_of_documents(folder), _threads(folder), _shared_rows(folder)]
     finally:
         shutil.rmtree(folder)
 
@@ -151,20 +153,53 @@ def _torch_loader(path: Path, batch: int, length: int):  # type: ignore[no-untyp
     return forever()
 
 
-def _packed(folder: Path) -> list[Row]:
+def _rows_of_documents(folder: Path) -> list[Row]:
+    """Measure rows with segments, positions and weights: 28 bytes a slot, where windows have 16."""
     batch, length = 32, 2048
-    feed = _feed(folder, "packed", batch, length)
-    seconds = _best({"floor": _floor(batch * length), "feed": _Reused(feed)})
+    feeds = {
+        "packed": _feed(folder, "packed", batch, length),
+        "document windows": _feed(folder, "document_windows", batch, length),
+        "episodes": _feed(folder, "episodes", batch, length),
+        "packed chats": _chat_feed(folder, batch, length),
+    }
+    seconds = _best(
+        {"floor": _floor(batch * length), **{name: _Reused(feed) for name, feed in feeds.items()}}
+    )
     speed = {name: batch * length / took / 1e6 for name, took in seconds.items()}
     return [
         at_least(
-            "32x2048: packed, with segments, positions and weights",
-            speed["feed"],
+            f"32x2048: {name}, with segments, positions and weights",
+            speed[name],
             "M tokens/s",
             baseline=speed["floor"],
             target=0.25,
         )
+        for name in feeds
     ]
+
+
+def _write_chats(path: Path) -> None:
+    """Write chats of four turns, the second and fourth trained."""
+    generator = np.random.default_rng(2)
+    num_chats = 40_000
+    lengths = np.exp(generator.normal(np.log(100), 0.7, (num_chats, 4))).astype(np.int64) + 4
+    ends = np.cumsum(lengths, axis=1)
+    offsets = np.concatenate(([0], np.cumsum(ends[:, -1])))
+    turns = np.zeros(num_chats * 4, TURN)
+    turns["start"], turns["length"] = (ends - lengths).ravel(), lengths.ravel()
+    turns["head"] = 2
+    turns["weight"] = np.tile(np.array([0, 1, 0, 1], np.float32), num_chats)
+    ids = generator.integers(0, 50_000, offsets[-1], dtype=np.uint16)
+    with StoreWriter(path, vocab_size=50_000, turns=True) as writer:
+        turn_offsets = np.arange(0, len(turns) + 1, 4)
+        writer.add_batch(
+            Documents(ids=ids, offsets=offsets, turns=turns, turn_offsets=turn_offsets)
+        )
+
+
+def _chat_feed(folder: Path, batch_size: int, seq_len: int) -> Feed:
+    source = Source(name="chats", path=str(folder / "chats"), rows="packed")
+    return Feed(Recipe(seq_len=seq_len, batch_size=batch_size, seed=7, sources=[source]))
 
 
 def _threads(folder: Path) -> Row:
@@ -192,7 +227,29 @@ def _threads(folder: Path) -> Row:
             best[count] = min(best[count], time.perf_counter() - begin)
     tokens = steps * 32 * 2048 / 1e6
     return at_least(
-        "32x2048: two threads to one",
+        "32x2048: two threads, a batch each, to one",
+        tokens / best[2],
+        "M tokens/s",
+        baseline=tokens / best[1],
+        target=1.6,
+    )
+
+
+def _shared_rows(folder: Path) -> Row:
+    """Make one large batch on one thread and on two that share its rows."""
+    batch, length = 512, 4096
+    sources = _feed(folder, "windows", batch, length).recipe
+    feeds = {count: Feed(sources, threads=count) for count in (1, 2)}
+    reused = {count: _Reused(feed) for count, feed in feeds.items()}
+    best = {1: float("inf"), 2: float("inf")}
+    for number in range(60):
+        for count, job in reused.items():
+            begin = time.perf_counter()
+            job(number)
+            best[count] = min(best[count], time.perf_counter() - begin)
+    tokens = batch * length / 1e6
+    return at_least(
+        "512x4096: two threads that share a batch's rows, to one",
         tokens / best[2],
         "M tokens/s",
         baseline=tokens / best[1],

@@ -7,10 +7,12 @@ import time
 from itertools import count, islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.feed.making import recipe_of, write_store
 
 from tokenreel.errors import ConfigError
+from tokenreel.feed.batch import Batch
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.prefetch import ahead
 from tokenreel.feed.recipe import Source
@@ -104,3 +106,80 @@ def test_weights_changed_in_the_middle_hold_from_the_next_batch_on(
 def test_a_negative_prefetch_is_refused(feed: Feed) -> None:
     with pytest.raises(ConfigError, match=r"bad prefetch \(expected >= 0, got -1\)"):
         feed.stream(prefetch=-1)
+
+
+def test_batches_are_never_overwritten_unless_asked_for(feed: Feed) -> None:
+    expected = [feed.batch(step) for step in range(12)]
+    assert equal(list(islice(feed.stream(prefetch=3), 12)), expected)
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 3])
+@pytest.mark.parametrize("keep", [1, 2, 3])
+def test_a_batch_is_kept_for_as_many_as_asked_and_then_its_memory_is_used_again(
+    feed: Feed, prefetch: int, keep: int
+) -> None:
+    expected = [feed.batch(step) for step in range(20)]
+    memory: dict[int, int] = {}
+    held: list[Batch] = []
+    for batch in islice(feed.stream(prefetch=prefetch, keep=keep), 20):
+        held = [*held, batch][-keep:]
+        time.sleep(0.002)  # the threads have time to spoil what they must not touch
+        for kept in held:
+            assert equal(kept, expected[kept.step])
+        memory[batch.step] = batch.input_ids.ctypes.data
+    ring = prefetch + keep
+    assert len(set(memory.values())) == ring
+    assert all(memory[step] == memory[step - ring] for step in range(ring, 20))
+
+
+def test_the_memory_of_batches_comes_from_who_is_asked_for_it(feed: Feed) -> None:
+    given: list[np.ndarray] = []
+
+    def allocate(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
+        given.append(np.full(shape, 99, dtype))
+        return given[-1]
+
+    taken = islice(feed.stream(prefetch=2, keep=1, allocate=allocate), 9)
+    for step, batch in enumerate(taken):
+        assert equal(batch, feed.batch(step))
+        for name in ("input_ids", "labels", "loss_weights", "segment_ids", "position_ids"):
+            assert any(np.shares_memory(getattr(batch, name), lent) for lent in given)
+    assert len(given) == 3 * 5
+
+
+def test_plain_batches_need_memory_for_ids_alone(tmp_path: Path) -> None:
+    write_store(tmp_path / "a", [8 * 12 + 1])
+    feed = Feed(recipe_of(Source(name="a", path=tmp_path / "a"), seq_len=8, batch_size=4))
+    shapes: list[tuple[int, int]] = []
+
+    def allocate(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
+        shapes.append(shape)
+        return np.empty(shape, dtype)
+
+    list(islice(feed.stream(keep=1, allocate=allocate), 6))
+    assert shapes == [(4, 8)] * 2
+
+
+def test_weights_changed_while_memory_is_used_again_spoil_no_batch(feed: Feed) -> None:
+    stream = feed.stream(prefetch=3, keep=1)
+    for _ in range(5):
+        next(stream)
+    feed.change_weights({"a": 0.1, "b": 0.9})
+    for batch in islice(stream, 8):
+        assert equal(batch, feed.batch(batch.step))
+
+
+def test_a_keep_of_none_left_is_refused(feed: Feed) -> None:
+    with pytest.raises(ConfigError, match=r"bad keep \(expected >= 1, got 0\)"):
+        feed.stream(keep=0)
+
+
+def test_several_threads_make_batches_ahead_in_order(feed: Feed) -> None:
+    expected = [feed.batch(step) for step in range(40)]
+    several = Feed(feed.recipe, threads=3)
+    seen = set()
+    for step, batch in enumerate(islice(several.stream(prefetch=6, keep=1), 40)):
+        assert equal(batch, expected[step])
+        seen |= set(feeding_threads())
+    assert len(seen) == 3
+    assert feeding_threads() == []

@@ -15,6 +15,7 @@ from tokenreel.errors import ConfigError, StoreError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Phase, Recipe, Source
 from tokenreel.feed.trace import Segment
+from tokenreel.text.tokenizers import adapt
 
 STEPS = 40
 
@@ -172,3 +173,30 @@ def test_what_does_not_exist_is_not_looked_for(recipe: Recipe) -> None:
             feed.where("web", document)
     with pytest.raises(ConfigError, match="bad start_step"):
         feed.where("web", 0, start_step=-1)
+
+
+class Spelled:
+    """A decoder that spells ids out."""
+
+    vocab_size = 2**16
+
+    def encode(self, text: str) -> list[int]:
+        return [int(word) for word in text.split()]
+
+    def special_token_ids(self) -> dict[str, int]:
+        return {}
+
+    def decode(self, ids: list[int]) -> str:
+        return " ".join(map(str, ids))
+
+
+def test_segments_are_decoded_on_request(recipe: Recipe) -> None:
+    feed = Feed(recipe)
+    for step in range(12):
+        plain, decoded = feed.explain(step), feed.explain(step, tokenizer=adapt(Spelled()))
+        for row, same in zip(plain.rows, decoded.rows, strict=True):
+            for segment, spelled in zip(row.segments, same.segments, strict=True):
+                assert segment.text is None
+                assert spelled.text == " ".join(map(str, shown_tokens(feed, segment)))
+                assert replace(spelled, text=None) == segment
+                assert spelled.as_dict() == {**segment.as_dict(), "text": spelled.text}

@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 
 from tokenreel import native
 from tokenreel.errors import VocabularyError
-from tokenreel.store.narrow import OutOfVocabularyError, narrow, narrow_reference
+from tokenreel.store.narrow import (
+    OutOfVocabularyError,
+    narrow,
+    narrow_ended,
+    narrow_reference,
+)
 
 SOURCES = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")
 TARGETS = ("<u2", "<u4")
@@ -187,3 +192,43 @@ def test_a_missing_extension_is_said_once_and_numpy_serves(
         assert narrow(np.array([1]), np.dtype("<u2"), limit=2).tolist() == [1]
     finally:
         native.extension.cache_clear()
+
+
+documents = st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=6)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    found=documents,
+    source=st.sampled_from(["u4", "i8", ">u2"]),
+    target=st.sampled_from(TARGETS),
+    limit=st.integers(8, 120),
+)
+def test_documents_are_narrowed_and_ended_as_in_plain_python(
+    found: list[list[int]], source: str, target: str, limit: int
+) -> None:
+    ids = np.array([token for row in found for token in row], source)
+    offsets = np.cumsum([0, *map(len, found)])
+    bad = by_python(ids.tolist(), limit)
+    if bad >= 0:
+        with pytest.raises(OutOfVocabularyError) as caught:
+            narrow_ended(ids, offsets, np.dtype(target), limit=limit, end_id=7)
+        assert (caught.value.position, caught.value.token) == (bad, ids[bad])
+        return
+    ended = narrow_ended(ids, offsets, np.dtype(target), limit=limit, end_id=7)
+    assert ended.dtype == target
+    assert ended.tolist() == [token for row in found for token in (*row, 7)]
+
+
+def test_an_end_outside_the_vocabulary_is_refused() -> None:
+    with pytest.raises(OutOfVocabularyError, match="expected 0 to 6, got 7"):
+        narrow_ended(np.array([1]), np.array([0, 1]), np.dtype("<u2"), limit=7, end_id=7)
+
+
+@pytest.mark.parametrize("offsets", [[0, 3], [-1, 1], [1, 0], [0, 2**40]])
+def test_offsets_that_point_elsewhere_are_refused(kernel: ModuleType, offsets: list[int]) -> None:
+    ids, target = np.array([1, 2], "u4"), np.zeros(9, "<u2")
+    with pytest.raises(ValueError, match="point outside the ids"):
+        kernel.narrow_ended(ids, "u4", np.array(offsets), target, 2, 9, 7)
+    with pytest.raises(ValueError, match="sizes do not fit"):
+        kernel.narrow_ended(ids, "u4", np.array(offsets), target[:2], 2, 9, 7)

@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from tokenreel.cli.output import emit
-from tokenreel.cli.recipe_option import add_recipe, open_feed
+from tokenreel.cli.recipe_option import add_recipe
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
+from tokenreel.feed.recipe import Recipe
 from tokenreel.progress import Progress, bars
 
 
@@ -24,13 +25,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--start-step", type=int, default=0)
     parser.add_argument("--steps", type=int, default=200, help="how many steps to make")
     parser.add_argument("--prefetch", type=int, default=0, help="batches made ahead")
+    parser.add_argument("--threads", type=int, default=1, help="threads that make them")
 
 
 def run(args: argparse.Namespace) -> int:
     """Make batches and throw them away."""
     if args.steps < 1:
         raise ConfigError("bad number of steps", expected=">= 1", actual=args.steps)
-    feed = open_feed(args)
+    feed = Feed(Recipe.read(args.recipe, overrides=args.set), threads=args.threads)
     feed.step = args.start_step
     with bars(quiet=args.quiet or args.json) as progress:
         facts = dry_run(feed, steps=args.steps, prefetch=args.prefetch, progress=progress)
@@ -44,7 +46,7 @@ def dry_run(feed: Feed, *, steps: int, prefetch: int, progress: Progress) -> dic
     first = feed.step
     progress.start("feeding", total=steps, unit="steps")
     waits, padding, trained, slots = [], 0, 0, 0
-    stream = feed.stream(prefetch=prefetch)
+    stream = feed.stream(prefetch=prefetch, keep=1)
     for _ in range(steps):
         begin = time.perf_counter()
         batch = next(stream)

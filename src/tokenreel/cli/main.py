@@ -27,7 +27,8 @@ GROUPS = {
     "feed a training run": {
         "plan": "say what rows a recipe makes and how it mixes them",
         "feed": "dry-run a recipe: speed, latency, padding, shares",
-        "explain": "say which documents a step shows",
+        "stream": "dry-run a stream: speed, utilisation, documents, retries",
+    "explain": "say which documents a step shows",
         "where": "say which steps show a document",
     },
     "look and check": {

@@ -13,8 +13,8 @@ class Batch:
 
     input_ids, labels: int64, labels shifted and -100 where ignored; loss_weights:
     float32, the weight of each label; segment_ids: int32, from 1, 0 is padding;
-    position_ids: int32, from 0 in each segment. For the mean over tokens divide a rank's
-    loss sum by `feed.weight_sum(step)`, which is of the whole global step.
+    position_ids: int32, from 0 in each segment. What a rank's loss sum is to be divided by,
+    for the mean over tokens or over samples, says `feed.denominators(step)`.
     """
 
     step: int
@@ -33,6 +33,20 @@ class Batch:
     def attention_mask(self) -> np.ndarray:
         """bool: where there is a token."""
         return self.segment_ids > 0
+
+    def sample_weights(self) -> np.ndarray:
+        """Return the weight of each label in a mean over samples, float64.
+
+        Those of a segment add up to 1, or are all 0 where it has no target; the sum of
+        losses so weighed, over all ranks, is divided by `feed.denominators(step).samples`.
+        """
+        width = self.segment_ids.shape[-1]
+        segments = self.segment_ids.reshape(-1, width)
+        weights = self.loss_weights.reshape(-1, width).astype(np.float64)
+        number = segments + np.arange(len(segments))[:, None] * (width + 1)
+        totals = np.bincount(number.ravel(), weights=weights.ravel())[number]
+        weighed = np.divide(weights, totals, out=np.zeros_like(weights), where=weights > 0)
+        return weighed.reshape(self.segment_ids.shape)
 
     def cu_seqlens(self) -> np.ndarray:
         """Return the borders of all segments in the flattened batch, padding included, int32.

@@ -10,32 +10,34 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
+from itertools import count
 from os import PathLike
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokenreel.errors import ConfigError
 from tokenreel.feed.batch import Batch
-from tokenreel.feed.gather import Gathered, empty_rows, gather
-from tokenreel.feed.plain import CommonFields, plain_windows
+from tokenreel.feed.batcher import Batcher
+from tokenreel.feed.buffers import Allocate, Memory, Ring
+from tokenreel.feed.denominators import Denominators
 from tokenreel.feed.prefetch import ahead
-from tokenreel.feed.recipe import Recipe, Source
+from tokenreel.feed.read_ahead import ReadAhead
+from tokenreel.feed.recipe import Recipe
+from tokenreel.feed.sources import open_source, order_rows, plan_rows
 from tokenreel.feed.state import check_state, make_state
-from tokenreel.feed.tokens import tokens_of
+from tokenreel.feed.team import ALONE, Team
 from tokenreel.feed.trace import Explained, Hit, explain, where
-from tokenreel.feed.watch import EpochWatch
-from tokenreel.feed.weights import spans_of
-from tokenreel.order.order import VERSIONS, Located, Order, SourceRows
-from tokenreel.order.schedule import Change, normalised
-from tokenreel.rows.episodes import Episodes
-from tokenreel.rows.packed import Packed
+from tokenreel.order.order import VERSIONS, Order
+from tokenreel.order.schedule import normalised
 from tokenreel.rows.plan import RowPlan
-from tokenreel.rows.plan_cache import plan_cache
-from tokenreel.rows.windows import Windows
 from tokenreel.store.canonical import digest
-from tokenreel.store.door import open_store
 from tokenreel.store.store import Store
+
+if TYPE_CHECKING:
+    from tokenreel.text.tokenizers import Tokenizer
 
 NOT_IN_BATCHES = ("accumulate", "steps")  # settings that change no row of any batch
 
@@ -44,6 +46,7 @@ class Feed:
     """The batches of a recipe.
 
     >>> import tempfile, tokenreel
+    >>> from tokenreel import Recipe, Source
     >>> path = tempfile.mkdtemp() + "/s"
     >>> with tokenreel.StoreWriter(path, vocab_size=100) as writer:
     ...     writer.add(range(100))
@@ -56,19 +59,17 @@ class Feed:
     True
     """
 
-    def __init__(self, recipe: Recipe | str | PathLike[str]) -> None:
+    def __init__(self, recipe: Recipe | str | PathLike[str], *, threads: int = 1) -> None:
         self.recipe = recipe if isinstance(recipe, Recipe) else Recipe.read(recipe)
-        self.stores: tuple[Store, ...] = tuple(_open(item) for item in self.recipe.sources)
+        self._team = Team(threads)
+        self.stores: tuple[Store, ...] = tuple(open_source(item) for item in self.recipe.sources)
         self.plans: tuple[RowPlan, ...] = tuple(
-            _plan(item, store, self.recipe)
+            plan_rows(item, store, self.recipe)
             for item, store in zip(self.recipe.sources, self.stores, strict=True)
         )
-        self.order = _order(self.recipe, self.plans)
+        self._set_order(order_rows(self.recipe, self.plans))
         self.step = 0
         self._changes: list[dict[str, Any]] = []
-        self._watch = EpochWatch(self.plans, self.order)
-        self._plain = plain_windows(self.plans, self.order)
-        self._common = CommonFields(self.recipe.seq_len)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -94,97 +95,81 @@ class Feed:
         `out`, an earlier batch of the same shape that is no longer needed, lends its memory:
         fresh memory costs more than what is put into it.
         """
-        size = self._rank_rows(rank, world)
+        size = self._batcher.rank_rows(rank, world)
         if step < 0:
             raise ConfigError("bad step", expected=">= 0", actual=step)
-        if out is not None and out.input_ids.shape != self._shape(size):
+        if out is None:
+            return self._batcher.make(step, rank * size, self._batcher.memory(size), self._team)
+        shape = self._batcher.shape(size)
+        if out.input_ids.shape != shape:
             raise ConfigError(
                 "the batch that lends its memory has another shape",
-                expected=self._shape(size),
+                expected=shape,
                 actual=out.input_ids.shape,
             )
-        start = step * self.recipe.batch_size + rank * size
-        self._watch.check(start + size)
-        if self._plain is not None:
-            shape = self._shape(size)
-            inputs = np.empty(shape, np.int64) if out is None else out.input_ids
-            labels = np.empty(shape, np.int64) if out is None else out.labels
-            if self._plain.fill(start, size, inputs, labels):
-                common = self._common.of_shape(shape)
-                return Batch(step=step, input_ids=inputs, labels=labels, **common)
-        located = self.order.locate(start, size)
-        rows = _rows_of(out) or empty_rows(size, self.recipe.seq_len)
-        for source in range(len(self.plans)):
-            self._fill(rows, located, source)
-        return self._shaped(step, rows)
+        return self._batcher.make(step, rank * size, Memory.of(out), self._team)
 
-    def _shape(self, num_rows: int) -> tuple[int, ...]:
-        micro = self.recipe.accumulate
-        lead = (micro, num_rows // micro) if micro > 1 else (num_rows,)
-        return (*lead, self.recipe.seq_len)
+    def denominators(self, step: int) -> Denominators:
+        """Return what a token mean and a sample mean of a global step are divided by.
 
-    def _rank_rows(self, rank: int, world: int) -> int:
-        parts = world * self.recipe.accumulate
-        if world < 1 or not 0 <= rank < world:
-            raise ConfigError("bad rank", expected=f"0 to {world - 1}", actual=rank)
-        if self.recipe.batch_size % parts:
-            raise ConfigError(
-                "the batch does not divide over the ranks and microbatches",
-                expected=f"a multiple of {parts}",
-                actual=self.recipe.batch_size,
-            )
-        return self.recipe.batch_size // world
-
-    def _fill(self, rows: Gathered, located: Located, source: int) -> None:
-        plan = self.plans[source]
-        mine = np.flatnonzero(located.source == source)
-        if not len(mine):
-            return
-        pieces = plan.pieces(located.row[mine])
-        spans = spans_of(plan.split, pieces)
-        shards, buffer, pieces = tokens_of(plan.split, pieces)
-        gather(
-            shards,
-            pieces,
-            rows,
-            out_row=mine,
-            buffer=buffer,
-            spans=spans,
-            pad_id=self.recipe.pad_id,
-        )
-
-    def _shaped(self, step: int, rows: Gathered) -> Batch:
-        shape = self._shape(len(rows.input_ids))
-        arrays = {
-            name: getattr(rows, name).reshape(shape)
-            for name in ("input_ids", "labels", "loss_weights", "segment_ids", "position_ids")
-        }
-        return Batch(step=step, **arrays)
+        The same on every rank and for any number of ranks and microbatches. Costs some ten
+        microseconds and a microsecond for each row of the global step; no batch is made.
+        """
+        if step < 0:
+            raise ConfigError("bad step", expected=">= 0", actual=step)
+        return self._batcher.denominators(step)
 
     def weight_sum(self, step: int) -> float:
         """Return the sum of all loss weights of a global step: what a token mean divides by."""
-        return float(self.batch(step).loss_weights.sum(dtype=np.float64))
+        return self.denominators(step).tokens
 
     def __iter__(self) -> Iterator[Batch]:
         return self.stream()
 
-    def stream(self, *, rank: int = 0, world: int = 1, prefetch: int = 0) -> Iterator[Batch]:
-        """Yield batches from the current step on; `prefetch` of them are made ahead."""
-        self._rank_rows(rank, world)  # refused here, not when the first batch is asked for
-        if prefetch < 0:
-            raise ConfigError("bad prefetch", expected=">= 0", actual=prefetch)
-        return self._stream(rank=rank, world=world, prefetch=prefetch)
+    def stream(
+        self,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        prefetch: int = 0,
+        keep: int | None = None,
+        allocate: Allocate = np.empty,
+    ) -> Iterator[Batch]:
+        """Yield batches from the current step on; `prefetch` of them are made ahead.
 
-    def _stream(self, *, rank: int, world: int, prefetch: int) -> Iterator[Batch]:
-        steps = range(self.step, self.recipe.steps or sys.maxsize)
+        Each batch has memory of its own, unless `keep` says for how many batches it is kept:
+        with keep=1 a batch is valid until the next is asked for, with keep=2 until the next
+        but one, then its memory is used again. `allocate(shape, dtype)` gives the memory,
+        pinned for instance; with `keep` that is asked `prefetch + keep` times and no more.
+        """
+        size = self._batcher.rank_rows(rank, world)  # refused here, not at the first batch
+        for name, value, least in (("prefetch", prefetch, 0), ("keep", keep, 1)):
+            if value is not None and value < least:
+                raise ConfigError(f"bad {name}", expected=f">= {least}", actual=value)
+        fresh = partial(self._batcher.memory, size, allocate)
+        ring = None if keep is None else Ring(prefetch + keep, fresh)
+        memories = (fresh() if ring is None else ring[number] for number in count())
+        return self._stream(rank * size, size, prefetch, memories)
 
-        def make(step: int) -> tuple[Order, Batch]:
-            return self.order, self.batch(step, rank=rank, world=world)
+    def _stream(
+        self, first_row: int, num_rows: int, prefetch: int, memories: Iterator[Memory]
+    ) -> Iterator[Batch]:
+        team = self._team if prefetch == 0 else ALONE  # else threads make a batch each
+        read_ahead = ReadAhead(lambda step: self._batcher.announce(step, first_row, num_rows))
 
-        with closing(ahead(make, iter(steps), depth=prefetch)) as batches:
-            for order, made in batches:
+        def make(job: tuple[int, Memory]) -> tuple[Batcher, Memory, Batch]:
+            (step, memory), batcher = job, self._batcher
+            read_ahead.before(step)
+            batch = batcher.make(step, first_row, memory, team)
+            read_ahead.after(step)
+            return batcher, memory, batch
+
+        jobs = zip(range(self.step, self.recipe.steps or sys.maxsize), memories, strict=False)
+        with closing(ahead(make, jobs, depth=prefetch, threads=self._team.size)) as made:
+            for batcher, memory, batch in made:
                 # A batch made ahead of a change of weights is of an order that is gone.
-                batch = made if order is self.order else make(made.step)[1]
+                if batcher is not self._batcher:
+                    batch = make((batch.step, memory))[2]
                 self.step = batch.step + 1
                 yield batch
 
@@ -202,9 +187,15 @@ class Feed:
             for source, plan, count in zip(self.recipe.sources, self.plans, counts, strict=True)
         }
 
-    def explain(self, step: int) -> Explained:
-        """Say which documents a step shows, row by row."""
-        return explain(self, step)
+    def explain(
+        self, step: int, *, tokenizer: str | PathLike[str] | Tokenizer | None = None
+    ) -> Explained:
+        """Say which documents a step shows, row by row; with a tokenizer, also their text."""
+        if tokenizer is None:
+            return explain(self, step)
+        from tokenreel.text.tokenizers import load_tokenizer  # only a text needs it
+
+        return explain(self, step, load_tokenizer(_as_spec(tokenizer)).decode)
 
     def where(
         self, source: str, document: int, *, start_step: int = 0, stop_step: int | None = None
@@ -214,8 +205,7 @@ class Feed:
 
     def _set_order(self, order: Order) -> None:
         self.order = order
-        self._watch = EpochWatch(self.plans, order)
-        self._plain = plain_windows(self.plans, order)
+        self._batcher = Batcher(self.recipe, self.plans, order)
 
     def change_weights(self, weights: Mapping[str, float]) -> None:
         """Go on with other weights from the current step on; no row is repeated or lost.
@@ -234,7 +224,7 @@ class Feed:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where the state says; a state of something else raises MismatchError."""
         check_state(state, self.identity)
-        self._set_order(_order(self.recipe, self.plans))
+        self._set_order(order_rows(self.recipe, self.plans))
         self._changes = []
         for change in state["changes"]:
             self.step = int(change["step"])
@@ -242,69 +232,5 @@ class Feed:
         self.step = int(state["step"])
 
 
-def _rows_of(out: Batch | None) -> Gathered | None:
-    """Return the memory of a batch as rows; None if it has none of its own."""
-    if out is None or not out.segment_ids.flags.writeable:
-        return None
-    width = out.input_ids.shape[-1]
-    return Gathered(
-        input_ids=out.input_ids.reshape(-1, width),
-        labels=out.labels.reshape(-1, width),
-        segment_ids=out.segment_ids.reshape(-1, width),
-        position_ids=out.position_ids.reshape(-1, width),
-        loss_weights=out.loss_weights.reshape(-1, width),
-    )
-
-
-def _open(source: Source) -> Store:
-    return open_store(
-        source.path,
-        layout=source.layout,
-        dtype=source.dtype,
-        vocab_size=source.vocab_size,
-        eos_id=source.eos_id,
-        mode=source.mode,
-    )
-
-
-def _plan(source: Source, store: Store, recipe: Recipe) -> RowPlan:
-    split = store[source.split]
-    if source.rows == "episodes":
-        options = {"truncation": source.truncation, "min_tokens": source.min_tokens}
-        given = {name: value for name, value in options.items() if value is not None}
-        return Episodes(split=split, seq_len=recipe.seq_len, **given)  # type: ignore[arg-type]
-    if source.rows == "packed":
-        return Packed(
-            split=split,
-            seq_len=recipe.seq_len,
-            method=source.packing or "best_fit",
-            truncation=source.truncation,
-            cache=plan_cache(store),
-        )
-    return Windows(
-        split=split, seq_len=recipe.seq_len, by_document=source.rows == "document_windows"
-    )
-
-
-def _order(recipe: Recipe, plans: tuple[RowPlan, ...]) -> Order:
-    names = [source.name for source in recipe.sources]
-    weights = {source.name: source.weight for source in recipe.sources}
-    changes = [
-        Change(
-            start=phase.start_step * recipe.batch_size,
-            shares=normalised(phase.weights, names, temperature=recipe.temperature),
-            ramp=phase.ramp_steps * recipe.batch_size,
-        )
-        for phase in recipe.phases
-    ]
-    rows = [
-        SourceRows(
-            name=source.name,
-            num_rows=plan.num_rows,
-            shuffle=source.shuffle,
-            max_epochs=source.max_epochs,
-        )
-        for source, plan in zip(recipe.sources, plans, strict=True)
-    ]
-    shares = normalised(weights, names, temperature=recipe.temperature)
-    return Order(rows, shares=shares, changes=changes, seed=recipe.seed)
+def _as_spec(tokenizer: str | PathLike[str] | Tokenizer) -> str | Path | Tokenizer:
+    return Path(tokenizer) if isinstance(tokenizer, PathLike) else tokenizer

@@ -8,7 +8,7 @@ weighs 0, or is padding, which is known by position and never by value. The kern
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -41,6 +41,11 @@ class Gathered:
     segment_ids: np.ndarray
     position_ids: np.ndarray
     loss_weights: np.ndarray
+
+    def part(self, start: int, stop: int) -> Gathered:
+        """Return rows start to stop, sharing memory."""
+        chosen = {item.name: getattr(self, item.name)[start:stop] for item in fields(self)}
+        return Gathered(**chosen)
 
 
 def empty_rows(num_rows: int, seq_len: int) -> Gathered:

@@ -1,6 +1,6 @@
 """Make the next batches while the trainer works on this one.
 
-One thread computes ahead (gathering releases the GIL); at most `depth` batches wait.
+Threads compute ahead (making a batch releases the GIL); at most `depth` batches wait.
 What the consumer has taken is all the state there is: a restored stream starts at its
 step, whatever was waiting.
 """
@@ -8,25 +8,30 @@ step, whatever was waiting.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+Item = TypeVar("Item")
 Made = TypeVar("Made")
 
 
 def ahead(
-    make: Callable[[int], Made], steps: Iterator[int], *, depth: int
+    make: Callable[[Item], Made], items: Iterable[Item], *, depth: int, threads: int = 1
 ) -> Generator[Made, None, None]:
-    """Yield make(step) for each step in order, computing up to `depth` ahead."""
+    """Yield make(item) for each item in order, computing up to `depth` ahead.
+
+    An item is begun only when the one `depth` + 1 before it has been taken and the consumer
+    asks for more.
+    """
     if depth == 0:
-        yield from map(make, steps)
+        yield from map(make, items)
         return
     waiting: deque[Future[Made]] = deque()
-    pool = ThreadPoolExecutor(1, thread_name_prefix="tokenreel-feed")
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="tokenreel-feed")
     try:
-        for step in steps:
-            waiting.append(pool.submit(make, step))
+        for item in items:
+            waiting.append(pool.submit(make, item))
             if len(waiting) > depth:
                 yield waiting.popleft().result()
         while waiting:

@@ -6,7 +6,7 @@ disagree with it. `where` costs in proportion to its hits, not to the steps betw
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -22,12 +22,15 @@ from tokenreel.text.provenance import Provenance
 if TYPE_CHECKING:
     from tokenreel.feed.feed import Feed
 
+Decode = Callable[[np.ndarray], str]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
     """Tokens start to stop of a document in a row; `trained` of them are targets that weigh.
 
     Where documents are not known `document` is None, and start and stop count through the split.
+    `text` is there where a tokenizer was given.
     """
 
     source: str
@@ -36,10 +39,12 @@ class Segment:
     stop: int
     trained: int
     provenance: Provenance | None
+    text: str | None = None
 
     def as_dict(self) -> dict[str, object]:
         """Return the segment, ready for JSON."""
         origin = None if self.provenance is None else self.provenance.as_dict()
+        decoded = {} if self.text is None else {"text": self.text}
         return {
             "source": self.source,
             "document": self.document,
@@ -47,6 +52,7 @@ class Segment:
             "stop": self.stop,
             "trained": self.trained,
             "provenance": origin,
+            **decoded,
         }
 
 
@@ -101,8 +107,8 @@ class Hit:
     stop: int
 
 
-def explain(feed: Feed, step: int) -> Explained:
-    """Say which documents a step shows."""
+def explain(feed: Feed, step: int, decode: Decode | None = None) -> Explained:
+    """Say which documents a step shows; `decode` gives the text of token ids."""
     size = feed.recipe.batch_size
     located = feed.order.locate(step * size, size)
     weights = feed.batch(step).loss_weights.reshape(size, -1)
@@ -113,6 +119,8 @@ def explain(feed: Feed, step: int) -> Explained:
         pieces = _by_document(plan, plan.pieces(located.row[mine]))
         for i, row in enumerate(mine.tolist()):
             segments = _segments(item.name, plan.split, pieces, i, weights[row])
+            if decode is not None:
+                segments = [_with_text(segment, plan.split, decode) for segment in segments]
             rows[row] = ExplainedRow(
                 row=row, source=item.name, epoch=int(located.epoch[row]), segments=segments
             )
@@ -160,6 +168,12 @@ def _segments(
             )
         )
     return segments
+
+
+def _with_text(segment: Segment, split: Split, decode: Decode) -> Segment:
+    first = 0 if segment.document is None else split.document_span(segment.document)[0]
+    ids = split.read(first + segment.start, first + segment.stop)
+    return replace(segment, text=decode(ids.astype(np.int64)))
 
 
 def where(

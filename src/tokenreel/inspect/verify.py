@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from tokenreel.errors import DamageError, StoreError, TokenreelError, VocabularyError
+from tokenreel.inspect.plans import plan_problems
 from tokenreel.inspect.structure import check_shard_structure, leftover_notes
 from tokenreel.inspect.verdict import Verdict
 from tokenreel.progress import SILENT, Progress
@@ -76,6 +77,7 @@ def verify_manifest(
             lambda entry: check_shard_structure(root, entry, facts, damaged), entries
         ):
             problems += structural
+    problems += plan_problems(root)
     return Verdict(
         path=root,
         layout=native.NAME,

@@ -1,38 +1,91 @@
-/* Kernels of the feed room.
+/* Rows from pieces: cast, shift, mask, segment, number, pad, in one pass.
  *
- * gather: rows from pieces of shards: cast, shift, mask, segment, number, pad, in one pass.
- * The reference, and the explanation, is feed/gather.py.
+ * The reference, and the explanation, is feed/gather.py; the kernels are gather.c and assemble.c.
  */
 #include "native.h"
 
+#include <stdlib.h>
+
 #define IGNORED (-100)
 
-typedef struct {
-    const int64_t *row_offsets, *out_row, *buffer, *start, *length;
-    const uint8_t *first;
-    const int64_t *span_offsets, *span_start, *span_stop; /* NULL: every token weighs 1 */
-    const float *span_weight;
-    const Py_buffer *shards;
-    char kind;
-    int itemsize;
-    Py_ssize_t num_inputs;
-    int64_t pad;
-    int64_t *inputs, *labels;
-    int32_t *segments, *positions; /* may be NULL */
-    float *weights;                /* may be NULL */
-} job;
-
-static void copy_tokens(const job *j, Py_ssize_t shard, int64_t start, Py_ssize_t count,
-                        int64_t *to) {
-    const char *base = (const char *)j->shards[shard].buf + start * j->itemsize;
-    if (count > 0) tokenreel_widen(base, j->kind == 'i' ? -j->itemsize : j->itemsize, to, count);
+int tokenreel_allocate_rows(tokenreel_rows *rows, Py_ssize_t num_rows) {
+    *rows = (tokenreel_rows){.num_rows = num_rows};
+    rows->row_offsets = malloc((size_t)(num_rows + 1) * sizeof *rows->row_offsets);
+    rows->piece_room = 2 * num_rows + 64; /* more is found when it is needed */
+    rows->pieces = malloc((size_t)rows->piece_room * sizeof *rows->pieces);
+    if (!rows->row_offsets || !rows->pieces) return 0;
+    rows->row_offsets[0] = 0;
+    return 1;
 }
 
-VECTORISED static void put_weights(float *to, float weight, Py_ssize_t count) {
+void tokenreel_free_rows(tokenreel_rows *rows) {
+    free(rows->row_offsets);
+    free(rows->pieces);
+    free(rows->spans);
+}
+
+static void *grown(void *old, Py_ssize_t *room, size_t size) {
+    Py_ssize_t more = *room ? *room * 2 : 256;
+    void *memory = realloc(old, (size_t)more * size);
+    if (memory) *room = more;
+    return memory;
+}
+
+int tokenreel_add_piece(tokenreel_rows *rows, tokenreel_piece piece) {
+    if (rows->num_pieces == rows->piece_room) {
+        void *memory = grown(rows->pieces, &rows->piece_room, sizeof *rows->pieces);
+        if (!memory) return 0;
+        rows->pieces = memory;
+    }
+    rows->pieces[rows->num_pieces++] = piece;
+    return 1;
+}
+
+int tokenreel_add_span(tokenreel_rows *rows, tokenreel_span span) {
+    if (rows->num_spans == rows->span_room) {
+        void *memory = grown(rows->spans, &rows->span_room, sizeof *rows->spans);
+        if (!memory) return 0;
+        rows->spans = memory;
+    }
+    rows->spans[rows->num_spans++] = span;
+    return 1;
+}
+
+#define WIDEN(NAME, TYPE)                                                                      \
+    VECTORISED static void NAME(const void *from, int64_t *to, Py_ssize_t count) {             \
+        const TYPE *source = from;                                                             \
+        for (Py_ssize_t i = 0; i < count; i++) to[i] = (int64_t)source[i];                     \
+    }
+
+WIDEN(widen_u8, uint8_t)
+WIDEN(widen_u16, uint16_t)
+WIDEN(widen_u32, uint32_t)
+WIDEN(widen_i8, int8_t)
+WIDEN(widen_i16, int16_t)
+WIDEN(widen_i32, int32_t)
+WIDEN(widen_i64, int64_t)
+
+static int size_of(const tokenreel_piece *p) { return p->kind < 0 ? -p->kind : p->kind; }
+
+/* Tokens start to stop of a piece, widened. */
+static void put_tokens(int64_t *to, const tokenreel_piece *p, int64_t start, int64_t stop) {
+    const char *from = p->tokens + start * size_of(p);
+    switch (p->kind) {
+    case 1: widen_u8(from, to, stop - start); break;
+    case 2: widen_u16(from, to, stop - start); break;
+    case 4: widen_u32(from, to, stop - start); break;
+    case -1: widen_i8(from, to, stop - start); break;
+    case -2: widen_i16(from, to, stop - start); break;
+    case -4: widen_i32(from, to, stop - start); break;
+    default: widen_i64(from, to, stop - start);
+    }
+}
+
+VECTORISED static void put_weight(float *to, float weight, Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < count; i++) to[i] = weight;
 }
 
-VECTORISED static void put_segments(int32_t *to, int32_t segment, Py_ssize_t count) {
+VECTORISED static void put_segment(int32_t *to, int32_t segment, Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < count; i++) to[i] = segment;
 }
 
@@ -40,168 +93,133 @@ VECTORISED static void put_positions(int32_t *to, int32_t first, Py_ssize_t coun
     for (Py_ssize_t i = 0; i < count; i++) to[i] = first + (int32_t)i;
 }
 
-VECTORISED static void put_ignored(int64_t *to, Py_ssize_t count) {
-    for (Py_ssize_t i = 0; i < count; i++) to[i] = IGNORED;
+VECTORISED static void put_ids(int64_t *to, int64_t id, Py_ssize_t count) {
+    for (Py_ssize_t i = 0; i < count; i++) to[i] = id;
 }
 
-/* The targets of one piece: token k of the piece is the label of stream slot at + k - 1. */
-static void fill_targets(const job *j, Py_ssize_t p, Py_ssize_t at, Py_ssize_t count,
-                         int64_t *labels, float *weights) {
-    if (count <= 0) return;
-    int64_t from = at == 0 || j->first[p] ? 1 : 0; /* the first target of a segment is ignored */
-    if (at > 0 && j->first[p]) {
-        labels[at - 1] = IGNORED;
-        if (weights) weights[at - 1] = 0;
+#define STORED(NAME, TYPE)                                                                     \
+    VECTORISED static void NAME(const void *stored, int64_t *labels, float *weights,           \
+                                Py_ssize_t count) {                                            \
+        const TYPE *from = stored;                                                             \
+        for (Py_ssize_t i = 0; i < count; i++) {                                               \
+            labels[i] = from[i] > 0 ? labels[i] : IGNORED;                                     \
+            if (weights) weights[i] = from[i] > 0 ? (float)from[i] : 0.0f;                     \
+        }                                                                                      \
     }
-    if (from >= count) return;
-    if (!j->span_offsets) {
-        copy_tokens(j, j->buffer[p], j->start[p] + from, count - from, labels + at - 1 + from);
-        if (weights) put_weights(weights + at - 1 + from, 1, count - from);
+
+STORED(weigh_u8, uint8_t)
+STORED(weigh_f32, float)
+
+/* A row that is being filled: where its slots are and how far it has come. */
+typedef struct {
+    int64_t *inputs, *labels;
+    int32_t *segments, *positions;
+    float *weights;
+    int64_t width, at; /* slots of the row; stream slot of the current piece's first token */
+    int32_t segment, position;
+} lane;
+
+/* Tokens start to stop of a piece as inputs, with their segment and positions. */
+static void put_inputs(const lane *l, const tokenreel_piece *p, int64_t start, int64_t stop) {
+    int64_t slot = l->at + start;
+    put_tokens(l->inputs + slot, p, start, stop);
+    if (l->segments) put_segment(l->segments + slot, l->segment, stop - start);
+    if (l->positions) put_positions(l->positions + slot, l->position + (int32_t)start, stop - start);
+}
+
+static void ignore(const lane *l, int64_t slot, int64_t count) {
+    put_ids(l->labels + slot, IGNORED, count);
+    if (l->weights) put_weight(l->weights + slot, 0, count);
+}
+
+/* Tokens start to stop of a piece as targets: token k is the label of stream slot at + k - 1. */
+static void put_targets(const lane *l, const tokenreel_piece *p, const tokenreel_span *spans,
+                        int64_t start, int64_t stop) {
+    int64_t slot = l->at + start - 1;
+    if (start >= stop) return;
+    if (!p->weighed || p->stored) {
+        put_tokens(l->labels + slot, p, start, stop);
+        float *weights = l->weights ? l->weights + slot : NULL;
+        if (!p->stored) {
+            if (weights) put_weight(weights, 1, stop - start);
+        } else if (p->stored_bytes == 1) {
+            weigh_u8(p->stored + start, l->labels + slot, weights, stop - start);
+        } else {
+            weigh_f32(p->stored + start * 4, l->labels + slot, weights, stop - start);
+        }
         return;
     }
-    put_ignored(labels + at - 1 + from, count - from);
-    if (weights) put_weights(weights + at - 1 + from, 0, count - from);
-    for (int64_t s = j->span_offsets[p]; s < j->span_offsets[p + 1]; s++) {
-        int64_t start = j->span_start[s] > from ? j->span_start[s] : from;
-        int64_t stop = j->span_stop[s] < count ? j->span_stop[s] : count;
-        if (start >= stop || !(j->span_weight[s] > 0)) continue;
-        copy_tokens(j, j->buffer[p], j->start[p] + start, stop - start, labels + at - 1 + start);
-        if (weights) put_weights(weights + at - 1 + start, j->span_weight[s], stop - start);
+    for (Py_ssize_t s = p->first_span; s < p->stop_span; s++) {
+        int64_t low = spans[s].start > start ? spans[s].start : start;
+        int64_t high = spans[s].stop < stop ? spans[s].stop : stop;
+        if (low >= high || !(spans[s].weight > 0)) continue;
+        ignore(l, l->at + start - 1, low - start);
+        put_tokens(l->labels + l->at + low - 1, p, low, high);
+        if (l->weights) put_weight(l->weights + l->at + low - 1, spans[s].weight, high - low);
+        start = high;
     }
+    ignore(l, l->at + start - 1, stop - start);
 }
 
-static void fill_row(const job *j, Py_ssize_t row) {
-    Py_ssize_t width = j->num_inputs, at = 0, slot = j->out_row[row] * width;
-    int64_t *inputs = j->inputs + slot, *labels = j->labels + slot;
-    int32_t *segments = j->segments ? j->segments + slot : NULL;
-    int32_t *positions = j->positions ? j->positions + slot : NULL;
-    float *weights = j->weights ? j->weights + slot : NULL;
-    int32_t segment = 0, position = 0;
-    for (int64_t p = j->row_offsets[row]; p < j->row_offsets[row + 1]; p++) {
-        Py_ssize_t count = j->length[p];
-        Py_ssize_t shown = at + count <= width ? count : width - at; /* the last token has no input */
-        if (j->first[p]) segment++, position = 0;
-        copy_tokens(j, j->buffer[p], j->start[p], shown, inputs + at);
-        if (segments) put_segments(segments + at, segment, shown);
-        if (positions) put_positions(positions + at, position, shown);
-        fill_targets(j, p, at, count, labels, weights);
-        position += (int32_t)count;
-        at += count;
-    }
-    for (Py_ssize_t k = at; k < width; k++) {
-        inputs[k] = j->pad;
-        if (segments) segments[k] = 0;
-        if (positions) positions[k] = 0;
-    }
-    for (Py_ssize_t k = at > 0 ? at - 1 : 0; k < width; k++) {
-        labels[k] = IGNORED;
-        if (weights) weights[k] = 0;
-    }
+/* Pieces lie anywhere in memory, and the processor does not fetch across pages by itself: so
+ * they are copied a block at a time, and what comes AHEAD blocks later is asked for meanwhile. */
+#define BLOCK 512
+#define AHEAD 6
+
+typedef struct {
+    const tokenreel_piece *piece, *end;
+    int64_t at;
+} cursor;
+
+static void announce(cursor *c) {
+    while (c->piece < c->end && c->piece->length == 0) c->piece++;
+    if (c->piece == c->end) return;
+    int size = size_of(c->piece);
+    int64_t rest = c->piece->length - c->at, count = rest < BLOCK ? rest : BLOCK;
+    const char *from = c->piece->tokens + c->at * size, *stop = from + count * size;
+    for (; from < stop; from += 64) PREFETCH(from);
+    PREFETCH(stop - 1);
+    c->at += count;
+    if (c->at == c->piece->length) c->piece++, c->at = 0;
 }
 
-/* Refuse pieces that would read outside their shard or write outside their row. */
-static int check(const job *j, Py_ssize_t rows, Py_ssize_t out_rows, Py_ssize_t pieces,
-                 Py_ssize_t shards) {
-    for (Py_ssize_t r = 0; r < rows; r++) {
-        if (j->out_row[r] < 0 || j->out_row[r] >= out_rows) return 0;
-        int64_t total = 0, p = j->row_offsets[r], stop = j->row_offsets[r + 1];
-        if (p < 0 || stop < p || stop > pieces) return 0;
-        for (; p < stop; p++) {
-            if (j->buffer[p] < 0 || j->buffer[p] >= shards || j->start[p] < 0 || j->length[p] < 0)
-                return 0;
-            int64_t tokens = j->shards[j->buffer[p]].len / j->itemsize;
-            if (j->start[p] > tokens || j->length[p] > tokens - j->start[p]) return 0;
-            total += j->length[p];
-            if (total > j->num_inputs + 1) return 0;
-            if (j->span_offsets && (j->span_offsets[p] < 0 || j->span_offsets[p + 1] < j->span_offsets[p]))
-                return 0;
-        }
+static void fill_piece(lane *l, const tokenreel_piece *p, const tokenreel_span *spans, cursor *ahead) {
+    /* The first target of a segment is ignored, and the first token of a row is nobody's. */
+    int64_t from = l->at == 0 || p->begins, shown = l->width - l->at; /* the last token has no input */
+    if (shown > p->length) shown = p->length;
+    if (p->begins) l->segment++, l->position = 0;
+    if (l->at > 0 && p->begins && p->length > 0) ignore(l, l->at - 1, 1);
+    for (int64_t start = 0, stop; start < p->length; start = stop) {
+        stop = p->length - start > BLOCK ? start + BLOCK : p->length;
+        announce(ahead);
+        put_inputs(l, p, start, stop < shown ? stop : shown);
+        put_targets(l, p, spans, start > from ? start : from, stop);
     }
-    return 1;
+    l->position += (int32_t)p->length;
+    l->at += p->length;
 }
 
-enum { ROW_OFFSETS, OUT_ROW, BUFFER, START, LENGTH, FIRST, INPUTS, LABELS, NUM_NEEDED };
-enum { SEGMENTS = NUM_NEEDED, POSITIONS, WEIGHTS, SPAN_OFFSETS, SPAN_START, SPAN_STOP, SPAN_WEIGHT,
-       NUM_BUFFERS };
-
-static int take(PyObject *object, Py_buffer *view, int writable, int needed) {
-    if (object == Py_None && !needed) {
-        view->obj = NULL, view->buf = NULL, view->len = 0;
-        return 1;
+static void fill_rest(const lane *l, int64_t pad) {
+    int64_t rest = l->width - l->at, last = l->at > 0 ? l->at - 1 : 0;
+    if (rest > 0) {
+        put_ids(l->inputs + l->at, pad, rest);
+        if (l->segments) put_segment(l->segments + l->at, 0, rest);
+        if (l->positions) put_segment(l->positions + l->at, 0, rest);
     }
-    return PyObject_GetBuffer(object, view, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) == 0;
+    if (last < l->width) ignore(l, last, l->width - last);
 }
 
-/* "u2" is uint16, "i4" int32, … */
-static int known_kind(const char *kind) {
-    if (!kind[0] || !kind[1] || kind[2]) return 0;
-    int known = kind[1] == '1' || kind[1] == '2' || kind[1] == '4';
-    return (kind[0] == 'u' && known) || (kind[0] == 'i' && (known || kind[1] == '8'));
-}
-
-PyObject *tokenreel_gather(PyObject *self, PyObject *args) {
-    (void)self;
-    PyObject *shard_list, *objects[NUM_BUFFERS];
-    const char *kind;
-    Py_ssize_t width;
-    long long pad;
-    if (!PyArg_ParseTuple(args, "O!snLOOOOOOOOOOOOOOO", &PyTuple_Type, &shard_list, &kind, &width,
-                          &pad, &objects[0], &objects[1], &objects[2], &objects[3], &objects[4],
-                          &objects[5], &objects[6], &objects[7], &objects[8], &objects[9],
-                          &objects[10], &objects[11], &objects[12], &objects[13],
-                          &objects[14]))
-        return NULL;
-    Py_buffer views[NUM_BUFFERS];
-    Py_ssize_t taken = 0, num_shards = PyTuple_Size(shard_list), open_shards = 0;
-    PyObject *result = NULL;
-    Py_buffer *shards = PyMem_Calloc(num_shards ? num_shards : 1, sizeof *shards);
-    if (!shards) return PyErr_NoMemory();
-    for (; taken < NUM_BUFFERS; taken++) {
-        int writable = taken >= INPUTS && taken <= WEIGHTS;
-        if (!take(objects[taken], &views[taken], writable, taken < NUM_NEEDED)) goto done;
+void tokenreel_fill(const tokenreel_rows *rows, const tokenreel_output *out) {
+    cursor ahead = {rows->pieces, rows->pieces + rows->num_pieces, 0};
+    for (int block = 0; block < AHEAD; block++) announce(&ahead);
+    for (Py_ssize_t r = 0; r < rows->num_rows; r++) {
+        Py_ssize_t slot = (out->out_row ? out->out_row[r] : r) * out->seq_len;
+        lane l = {.inputs = out->inputs + slot, .labels = out->labels + slot, .width = out->seq_len};
+        if (out->segments) l.segments = out->segments + slot;
+        if (out->positions) l.positions = out->positions + slot;
+        if (out->weights) l.weights = out->weights + slot;
+        for (Py_ssize_t p = rows->row_offsets[r]; p < rows->row_offsets[r + 1]; p++)
+            fill_piece(&l, &rows->pieces[p], rows->spans, &ahead);
+        fill_rest(&l, out->pad);
     }
-    for (; open_shards < num_shards; open_shards++)
-        if (PyObject_GetBuffer(PyTuple_GetItem(shard_list, open_shards), &shards[open_shards],
-                               PyBUF_SIMPLE))
-            goto done;
-    job j = {
-        .row_offsets = views[ROW_OFFSETS].buf, .out_row = views[OUT_ROW].buf, .buffer = views[BUFFER].buf,
-        .start = views[START].buf, .length = views[LENGTH].buf, .first = views[FIRST].buf,
-        .span_offsets = views[SPAN_OFFSETS].buf, .span_start = views[SPAN_START].buf,
-        .span_stop = views[SPAN_STOP].buf, .span_weight = views[SPAN_WEIGHT].buf,
-        .shards = shards, .kind = kind[0], .itemsize = kind[1] - '0', .num_inputs = width,
-        .pad = pad, .inputs = views[INPUTS].buf, .labels = views[LABELS].buf,
-        .segments = views[SEGMENTS].buf, .positions = views[POSITIONS].buf,
-        .weights = views[WEIGHTS].buf,
-    };
-    if (!known_kind(kind)) {
-        PyErr_SetString(PyExc_ValueError, "gather: tokens of an unknown kind");
-        goto done;
-    }
-    Py_ssize_t rows = views[ROW_OFFSETS].len / 8 - 1, pieces = views[BUFFER].len / 8;
-    Py_ssize_t out_rows = width > 0 ? views[INPUTS].len / 8 / width : 0, slots = out_rows * width;
-    int fits = width > 0 && rows >= 0 && views[OUT_ROW].len == rows * 8 && views[START].len == pieces * 8 &&
-               views[LENGTH].len == pieces * 8 && views[FIRST].len == pieces &&
-               views[INPUTS].len == slots * 8 && views[LABELS].len == slots * 8 &&
-               (!j.segments || views[SEGMENTS].len == slots * 4) &&
-               (!j.positions || views[POSITIONS].len == slots * 4) &&
-               (!j.weights || views[WEIGHTS].len == slots * 4) &&
-               (!j.span_offsets || (views[SPAN_OFFSETS].len == (pieces + 1) * 8 &&
-                                    views[SPAN_START].len == views[SPAN_STOP].len &&
-                                    views[SPAN_WEIGHT].len * 2 == views[SPAN_START].len &&
-                                    j.span_offsets[pieces] * 8 <= views[SPAN_START].len));
-    if (!fits || !check(&j, rows, out_rows, pieces, num_shards)) {
-        PyErr_SetString(PyExc_ValueError, "gather: sizes do not fit");
-        goto done;
-    }
-    Py_BEGIN_ALLOW_THREADS;
-    for (Py_ssize_t row = 0; row < rows; row++) fill_row(&j, row);
-    Py_END_ALLOW_THREADS;
-    result = Py_NewRef(Py_None);
-done:
-    for (Py_ssize_t i = 0; i < open_shards; i++) PyBuffer_Release(&shards[i]);
-    for (Py_ssize_t i = 0; i < taken; i++)
-        if (views[i].obj) PyBuffer_Release(&views[i]);
-    PyMem_Free(shards);
-    return result;
 }

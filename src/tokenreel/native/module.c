@@ -9,12 +9,20 @@ static PyMethodDef methods[] = {
      "permute(source, target, length, a, b, keys, backward): int64 positions to rows or back"},
     {"mix", tokenreel_mix, METH_VARARGS,
      "mix(start, starts, shares, slopes, totals, keys, source, number): rows of positions"},
-    {"windows", tokenreel_windows, METH_VARARGS,
-     "windows(shards, bounds, table, permutations, source, number, seq_len, inputs, labels) -> 0, "
-     "or what is missing; see native/windows.c"},
+    {"assemble", tokenreel_assemble, METH_VARARGS,
+     "assemble(start, ...tables, seq_len, pad, ...rows) -> 0, or what is missing; see "
+     "native/assemble.c"},
+    {"announce", tokenreel_announce, METH_VARARGS,
+     "announce(start, ...tables, seq_len, count) -> the same: have the pages of rows read"},
+    {"weigh", tokenreel_weigh, METH_VARARGS,
+     "weigh(start, ...tables, seq_len, weights, samples) -> the same: what each row weighs"},
     {"gather", tokenreel_gather, METH_VARARGS, "gather(shards, kind, seq_len, pad, ...): rows of tokens"},
     {"pack", tokenreel_pack, METH_VARARGS,
      "pack(lengths, capacity, method, row_offsets, order) -> number of rows"},
+    {"scan_lines", tokenreel_scan_lines, METH_VARARGS,
+     "scan_lines(data, start, text_key, id_key, max_bytes, out, table) -> (lines, end of them)"},
+    {"narrow_ended", tokenreel_narrow_ended, METH_VARARGS,
+     "narrow_ended(source, kind, offsets, target, target_itemsize, limit, end_id) -> the same"},
     {NULL, NULL, 0, NULL},
 };
 

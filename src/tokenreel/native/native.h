@@ -1,7 +1,9 @@
 /* tokenreel._native: what every kernel file shares.
  *
- * Kernels take buffers (never numpy objects), check every size before the loop,
- * and release the GIL inside it. One file per room: store.c, ...
+ * Kernels take buffers (never numpy objects), check every size before the loop, and release the GIL
+ * inside it. One file for each thing: store.c narrows, order.c shuffles and mixes, rows.c packs,
+ * request.c and lookup.c find the pieces of rows, feed.c fills rows with them, gather.c and
+ * assemble.c are the kernels that do so.
  */
 #ifndef TOKENREEL_NATIVE_H
 #define TOKENREEL_NATIVE_H
@@ -10,26 +12,6 @@
 #include <Python.h>
 #include <stdint.h>
 
-/* store.c */
-PyObject *tokenreel_narrow(PyObject *self, PyObject *args);
-
-/* order.c: a permutation of [0, length); a * b >= length, eight round keys */
-typedef struct {
-    uint64_t length, a, b;
-    const uint64_t *keys;
-} tokenreel_permutation;
-
-uint64_t tokenreel_permute_one(uint64_t value, const tokenreel_permutation *p, int backward);
-PyObject *tokenreel_permute(PyObject *self, PyObject *args);
-PyObject *tokenreel_mix(PyObject *self, PyObject *args);
-
-/* feed.c */
-PyObject *tokenreel_gather(PyObject *self, PyObject *args);
-
-/* windows.c: kind is the item size of the tokens, negative if they are signed */
-void tokenreel_widen(const char *from, int kind, int64_t *to, Py_ssize_t count);
-PyObject *tokenreel_windows(PyObject *self, PyObject *args);
-
 /* Loops that profit from wider vectors get a second version, chosen when the module is loaded. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__linux__)
 #define VECTORISED __attribute__((target_clones("avx2", "default")))
@@ -37,7 +19,124 @@ PyObject *tokenreel_windows(PyObject *self, PyObject *args);
 #define VECTORISED
 #endif
 
+/* Ask for memory that will be read soon. */
+#if defined(__GNUC__)
+#define PREFETCH(address) __builtin_prefetch(address)
+#else
+#define PREFETCH(address) ((void)(address))
+#endif
+
+/* text.c */
+PyObject *tokenreel_scan_lines(PyObject *self, PyObject *args);
+
+/* store.c */
+PyObject *tokenreel_narrow(PyObject *self, PyObject *args);
+PyObject *tokenreel_narrow_ended(PyObject *self, PyObject *args);
+
+/* order.c: a permutation of [0, length); a * b >= length, eight round keys */
+#define TOKENREEL_ROUNDS 8
+typedef struct {
+    uint64_t length, a, b;
+    const uint64_t *keys;
+} tokenreel_permutation;
+
+uint64_t tokenreel_permute_one(uint64_t value, const tokenreel_permutation *p, int backward);
+void tokenreel_permute_rows(uint64_t *values, const tokenreel_permutation *const *p, Py_ssize_t count);
+PyObject *tokenreel_permute(PyObject *self, PyObject *args);
+
+/* order.c: a schedule of shares; starts [segments], keys [sources], the others [segments][sources] */
+typedef struct {
+    Py_ssize_t num_segments, num_sources;
+    const double *starts, *shares, *slopes, *totals;
+    const uint64_t *keys;
+} tokenreel_mixture;
+
+int tokenreel_mix_rows(const tokenreel_mixture *m, int64_t start, Py_ssize_t count, int32_t *source,
+                       int64_t *number);
+PyObject *tokenreel_mix(PyObject *self, PyObject *args);
+
 /* rows.c */
 PyObject *tokenreel_pack(PyObject *self, PyObject *args);
+
+/* feed.c: rows as pieces, ready to be copied */
+typedef struct {
+    int64_t start, stop; /* tokens of the piece */
+    float weight;
+} tokenreel_span;
+
+typedef struct {
+    const char *tokens;                /* the first one */
+    const char *stored;                /* its stored weight, or NULL */
+    int64_t length;
+    Py_ssize_t first_span, stop_span;  /* what weighs */
+    int8_t kind;                       /* item size of the tokens, negative if they are signed */
+    int8_t stored_bytes;               /* 1: uint8, 4: float32 */
+    uint8_t begins;                    /* a segment begins here */
+    uint8_t weighed;                   /* 0: every token weighs 1, else by spans or stored weights */
+} tokenreel_piece;
+
+typedef struct {
+    Py_ssize_t num_rows, num_pieces, num_spans, piece_room, span_room;
+    Py_ssize_t *row_offsets;           /* [num_rows + 1] */
+    tokenreel_piece *pieces;
+    tokenreel_span *spans;
+} tokenreel_rows;
+
+typedef struct {
+    Py_ssize_t seq_len;
+    int64_t pad;
+    const int64_t *out_row;            /* NULL: row r is put where row r is */
+    int64_t *inputs, *labels;
+    int32_t *segments, *positions;     /* may be NULL */
+    float *weights;                    /* may be NULL */
+} tokenreel_output;
+
+void tokenreel_fill(const tokenreel_rows *rows, const tokenreel_output *out);
+int tokenreel_add_piece(tokenreel_rows *rows, tokenreel_piece piece);
+int tokenreel_add_span(tokenreel_rows *rows, tokenreel_span span);
+int tokenreel_allocate_rows(tokenreel_rows *rows, Py_ssize_t num_rows);
+void tokenreel_free_rows(tokenreel_rows *rows);
+
+/* gather.c */
+PyObject *tokenreel_gather(PyObject *self, PyObject *args);
+
+/* lookup.c: the tables of feed/tables.py, all int64; what is called an address is one */
+typedef struct {
+    int64_t kind, num_rows, limit, epoch, shuffled, first_shard, num_shards, bounds, token_kind,
+        weighing, stored_bytes, num_pieces, columns[4];
+} tokenreel_source;
+
+typedef struct {
+    int64_t is_open, tokens, documents, num_documents, document_marks, continued, turns, num_turns,
+        turn_marks, weights;
+} tokenreel_shard;
+
+/* What keeps a kernel from making rows, besides a shard that is not open (1 + its place). */
+enum { TOKENREEL_EPOCH = -1, TOKENREEL_OTHERWISE = -2, TOKENREEL_PADDED = -3, TOKENREEL_MEMORY = -4 };
+
+int64_t tokenreel_look_up(const tokenreel_source *sources, const tokenreel_shard *shards,
+                          const int32_t *source, const int64_t *row, Py_ssize_t seq_len,
+                          tokenreel_rows *rows);
+
+/* request.c: what rows a kernel is asked for; its first arguments are `start` and the tables */
+#define TOKENREEL_TABLES 9
+typedef struct {
+    const tokenreel_source *sources;
+    const tokenreel_shard *shards;
+    const uint64_t *permutations; /* [sources][2 epochs][2 + rounds] */
+    const int64_t *given;         /* [sources]: rows each source had given before position 0 */
+    tokenreel_mixture mixture;
+    int64_t start;
+    Py_ssize_t count;
+} tokenreel_request;
+
+int tokenreel_take_tables(PyObject *args, Py_buffer *tables, tokenreel_request *q);
+void tokenreel_release(Py_buffer *views, Py_ssize_t count);
+int64_t tokenreel_find(const tokenreel_request *q, Py_ssize_t seq_len, tokenreel_rows *rows);
+
+/* assemble.c */
+PyObject *tokenreel_assemble(PyObject *self, PyObject *args);
+PyObject *tokenreel_announce(PyObject *self, PyObject *args);
+PyObject *tokenreel_weigh(PyObject *self, PyObject *args);
 
 #endif

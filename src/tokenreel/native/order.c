@@ -8,8 +8,9 @@
 #include "native.h"
 
 #include <math.h>
+#include <stdlib.h>
 
-#define ROUNDS 8
+#define ROUNDS TOKENREEL_ROUNDS
 
 static inline uint64_t round_of(uint64_t half, uint64_t key, uint64_t size) {
     uint64_t mixed = (half ^ key) * UINT64_C(0xBF58476D1CE4E5B9);
@@ -40,6 +41,33 @@ uint64_t tokenreel_permute_one(uint64_t value, const tokenreel_permutation *p, i
         value = left * p->b + right;
     } while (value >= p->length);
     return value;
+}
+
+/* The same forward, for LANES values at a time: a round waits for the one before it, and meanwhile
+ * the processor works on the others. */
+#define LANES 4
+
+void tokenreel_permute_rows(uint64_t *values, const tokenreel_permutation *const *p, Py_ssize_t count) {
+    Py_ssize_t at = 0;
+    for (; at + LANES <= count; at += LANES) {
+        const tokenreel_permutation *const *q = p + at;
+        uint64_t left[LANES], right[LANES];
+        for (int k = 0; k < LANES; k++) {
+            left[k] = values[at + k] / q[k]->b;
+            right[k] = values[at + k] % q[k]->b;
+        }
+        for (int i = 0; i < ROUNDS; i += 2) {
+            for (int k = 0; k < LANES; k++)
+                left[k] = add(left[k], round_of(right[k], q[k]->keys[i], q[k]->a), q[k]->a);
+            for (int k = 0; k < LANES; k++)
+                right[k] = add(right[k], round_of(left[k], q[k]->keys[i + 1], q[k]->b), q[k]->b);
+        }
+        for (int k = 0; k < LANES; k++) {
+            uint64_t value = left[k] * q[k]->b + right[k];
+            values[at + k] = value < q[k]->length ? value : tokenreel_permute_one(value, q[k], 0);
+        }
+    }
+    for (; at < count; at++) values[at] = tokenreel_permute_one(values[at], p[at], 0);
 }
 
 PyObject *tokenreel_permute(PyObject *self, PyObject *args) {
@@ -74,11 +102,7 @@ done:
     return result;
 }
 
-typedef struct {
-    Py_ssize_t num_segments, num_sources;
-    const double *starts, *shares, *slopes, *totals; /* [segments], the others [segments][sources] */
-    const uint64_t *keys;
-} mixture;
+typedef tokenreel_mixture mixture;
 
 /* When a row of a source falls due. */
 static double due(const mixture *m, Py_ssize_t s, int64_t row) {
@@ -132,6 +156,18 @@ static void mix(const mixture *m, int64_t start, Py_ssize_t count, int64_t *row,
     }
 }
 
+/* Source and number of the rows at `count` positions from `start` on; 0 without memory. */
+int tokenreel_mix_rows(const mixture *m, int64_t start, Py_ssize_t count, int32_t *source,
+                       int64_t *number) {
+    int64_t *row = malloc((size_t)m->num_sources * sizeof *row);
+    double *next = malloc((size_t)m->num_sources * sizeof *next);
+    int enough = row && next;
+    if (enough) mix(m, start, count, row, next, source, number);
+    free(row);
+    free(next);
+    return enough;
+}
+
 PyObject *tokenreel_mix(PyObject *self, PyObject *args) {
     (void)self;
     Py_buffer b[7]; /* starts, shares, slopes, totals, keys, source, number */
@@ -143,22 +179,20 @@ PyObject *tokenreel_mix(PyObject *self, PyObject *args) {
     mixture m = {.num_segments = b[0].len / 8, .num_sources = b[4].len / 8, .starts = b[0].buf,
                  .shares = b[1].buf, .slopes = b[2].buf, .totals = b[3].buf, .keys = b[4].buf};
     Py_ssize_t cells = m.num_segments * m.num_sources * 8, count = b[6].len / 8;
-    char *scratch = PyMem_Malloc(m.num_sources * 16 + 1);
-    if (!scratch) {
-        PyErr_NoMemory();
-        goto done;
-    }
     if (start < 0 || m.num_segments < 1 || m.num_sources < 1 || b[1].len != cells ||
         b[2].len != cells || b[3].len != cells || b[5].len != count * 4) {
         PyErr_SetString(PyExc_ValueError, "mix: buffer sizes do not fit");
         goto done;
     }
+    int enough;
     Py_BEGIN_ALLOW_THREADS;
-    mix(&m, start, count, (int64_t *)scratch, (double *)scratch + m.num_sources, b[5].buf, b[6].buf);
+    enough = tokenreel_mix_rows(&m, start, count, b[5].buf, b[6].buf);
     Py_END_ALLOW_THREADS;
-    result = Py_NewRef(Py_None);
+    if (enough)
+        result = Py_NewRef(Py_None);
+    else
+        PyErr_NoMemory();
 done:
-    PyMem_Free(scratch);
     for (int i = 0; i < 7; i++) PyBuffer_Release(&b[i]);
     return result;
 }

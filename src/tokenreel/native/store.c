@@ -1,7 +1,8 @@
 /* Kernels of the store room.
  *
  * narrow: copy token ids of any integer type into uint16 or uint32, checking in
- * the same pass that each lies in [0, limit). The reference is store/narrow.py.
+ * the same pass that each lies in [0, limit). narrow_ended: the same for documents that lie end to
+ * end, with one more id put behind each. The references are in store/narrow.py.
  */
 #include "native.h"
 
@@ -102,6 +103,61 @@ PyObject *tokenreel_narrow(PyObject *self, PyObject *args) {
     result = PyLong_FromSsize_t(first_bad);
 done:
     PyBuffer_Release(&source);
+    PyBuffer_Release(&target);
+    return result;
+}
+
+PyObject *tokenreel_narrow_ended(PyObject *self, PyObject *args) {
+    (void)self;
+    Py_buffer source, offsets, target;
+    const char *kind;
+    int target_itemsize;
+    unsigned long long limit, end_id;
+    if (!PyArg_ParseTuple(args, "y*sy*w*iKK", &source, &kind, &offsets, &target, &target_itemsize,
+                          &limit, &end_id))
+        return NULL;
+    PyObject *result = NULL;
+    narrow_function run = choose(kind, target_itemsize);
+    if (run == NULL) {
+        PyErr_Format(PyExc_ValueError, "narrow_ended: no kernel from %s to %d bytes", kind,
+                     target_itemsize);
+        goto done;
+    }
+    Py_ssize_t itemsize = kind[1] - '0';
+    Py_ssize_t count = source.len / itemsize, room = target.len / target_itemsize;
+    Py_ssize_t documents = offsets.len / (Py_ssize_t)sizeof(int64_t) - 1;
+    const int64_t *bounds = offsets.buf;
+    if (source.len % itemsize || documents < 0 || room < count + documents) {
+        PyErr_SetString(PyExc_ValueError, "narrow_ended: buffer sizes do not fit");
+        goto done;
+    }
+    Py_ssize_t first_bad = -1, document = 0;
+    Py_BEGIN_ALLOW_THREADS;
+    const char *from = source.buf;
+    char *to = target.buf;
+    for (; document < documents && first_bad < 0; document++) {
+        int64_t start = bounds[document], stop = bounds[document + 1];
+        if (start < 0 || stop < start || stop > count) break;
+        first_bad = run(from + start * itemsize, to, stop - start, limit);
+        if (first_bad >= 0) {
+            first_bad += start;
+            break;
+        }
+        to += (stop - start) * target_itemsize;
+        if (target_itemsize == 2)
+            *(uint16_t *)to = (uint16_t)end_id;
+        else
+            *(uint32_t *)to = (uint32_t)end_id;
+        to += target_itemsize;
+    }
+    Py_END_ALLOW_THREADS;
+    if (document < documents && first_bad < 0)
+        PyErr_SetString(PyExc_ValueError, "narrow_ended: offsets point outside the ids");
+    else
+        result = PyLong_FromSsize_t(first_bad);
+done:
+    PyBuffer_Release(&source);
+    PyBuffer_Release(&offsets);
     PyBuffer_Release(&target);
     return result;
 }

@@ -38,7 +38,8 @@ class Mixture:
     keys: tuple[int, ...]
 
     @cached_property
-    def _keys(self) -> np.ndarray:
+    def key_array(self) -> np.ndarray:
+        """The keys, uint64 [S]."""
         return np.array(self.keys, np.uint64)
 
     def times(self, source: int, rows: np.ndarray) -> np.ndarray:
@@ -68,7 +69,14 @@ class Mixture:
         source, number = np.empty(count, np.int32), np.empty(count, np.int64)
         plan = self.schedule
         extension.mix(
-            start, plan.starts, plan.shares, plan.slopes, plan.totals, self._keys, source, number
+            start,
+            plan.starts,
+            plan.shares,
+            plan.slopes,
+            plan.totals,
+            self.key_array,
+            source,
+            number,
         )
         return source, number
 

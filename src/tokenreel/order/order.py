@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -45,13 +45,25 @@ class Located:
     row: np.ndarray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Era:
     """From a position on, a mixture; `counts` are the rows each source had given by then."""
 
     start: int
     counts: tuple[int, ...]
     mixture: Mixture
+
+    @cached_property
+    def given(self) -> np.ndarray:
+        """The counts, int64 [S]."""
+        return np.array(self.counts, np.int64)
+
+    @cached_property
+    def tables(self) -> tuple[memoryview, ...]:
+        """What the kernels of the feed take: counts, schedule, keys."""
+        plan = self.mixture.schedule
+        columns = (self.given, plan.starts, plan.shares, plan.slopes, plan.totals)
+        return tuple(column.data for column in (*columns, self.mixture.key_array))
 
 
 class Order:
@@ -96,10 +108,13 @@ class Order:
 
     def counts(self, position: int) -> np.ndarray:
         """Return how many rows of each source come before a position, int64 [S]."""
-        era = self._era(position)
-        return np.array(era.counts) + era.mixture.counts(position - era.start)
+        era = self.era(position)
+        return era.given + era.mixture.counts(position - era.start)
 
-    def _era(self, position: int) -> Era:
+    def era(self, position: int) -> Era:
+        """Return what holds at a position."""
+        if position >= self.eras[-1].start:
+            return self.eras[-1]
         return next(era for era in reversed(self.eras) if era.start <= position)
 
     def locate(self, start: int, count: int) -> Located:
@@ -113,11 +128,11 @@ class Order:
         parts = []
         position, stop = start, start + count
         while position < stop:
-            era = self._era(position)
+            era = self.era(position)
             later = [other.start for other in self.eras if other.start > position]
             until = min([stop, *later])
             source, number = era.mixture.locate(position - era.start, until - position)
-            parts.append((source, number + np.array(era.counts)[source]))
+            parts.append((source, number + era.given[source]))
             position = until
         sources, numbers = zip(*parts, strict=True)
         return np.concatenate(sources), np.concatenate(numbers)

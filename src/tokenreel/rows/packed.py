@@ -42,6 +42,7 @@ from tokenreel.rows.segments import (
     document_bounds,
 )
 from tokenreel.rows.table import FIRST, Table, join
+from tokenreel.rows.whole import token_pieces
 from tokenreel.store.split import Split
 
 VERSION = 1
@@ -117,20 +118,14 @@ class Packed:
         first = table.row_offsets[rows]
         counts = table.row_offsets[rows + 1] - first
         index = ragged_index(first, counts)
-        positions, lengths = table.positions[index], table.lengths[index].astype(np.int64)
-        bounds = self.split.token_starts
-        shard = np.searchsorted(bounds, positions, side="right") - 1
-        pieces = Pieces(
-            row_offsets=np.concatenate((np.zeros(1, np.int64), np.cumsum(counts))),
-            shard=shard,
-            start=positions - bounds[shard],
-            length=lengths,
+        return token_pieces(
+            self.split,
+            np.concatenate((np.zeros(1, np.int64), np.cumsum(counts))),
+            position=table.positions[index],
+            length=table.lengths[index].astype(np.int64),
             document=table.documents[index],
             first=table.flags[index] == FIRST,
         )
-        if (positions + lengths > bounds[shard + 1]).any():
-            return _cut_at_shards(pieces, bounds)
-        return pieces
 
     def find(self, document: int) -> list[tuple[int, int, int]]:
         """Return (row, start, stop) for each row that shows tokens start to stop of a document."""
@@ -196,26 +191,6 @@ class Packed:
         ledger["padding"] = ledger["slots"] - shown
         # Tokens that belong to no document are never shown either.
         ledger["dropped"] = ledger["tokens"] - ledger["placed"] - ledger["truncated"]
-
-
-def _cut_at_shards(pieces: Pieces, bounds: np.ndarray) -> Pieces:
-    """Cut the pieces that reach into further shards; `bounds` are the shards' positions."""
-    start = bounds[pieces.shard] + pieces.start
-    stop = start + pieces.length
-    counts = np.searchsorted(bounds, stop - 1, side="right") - pieces.shard
-    shard = ragged_index(pieces.shard, counts)
-    begin = np.maximum(np.repeat(start, counts), bounds[shard])
-    offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
-    first = np.zeros(len(shard), bool)
-    first[offsets[:-1]] = pieces.first
-    return Pieces(
-        row_offsets=offsets[pieces.row_offsets],
-        shard=shard,
-        start=begin - bounds[shard],
-        length=np.minimum(np.repeat(stop, counts), bounds[shard + 1]) - begin,
-        document=np.repeat(pieces.document, counts),
-        first=first,
-    )
 
 
 def _lay_out(row_offsets: np.ndarray, order: np.ndarray, segments: Segments) -> Table:

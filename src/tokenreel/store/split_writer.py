@@ -56,12 +56,17 @@ class SplitWriter:
         begun = self._open.num_tokens if self._open is not None else 0
         return sum(entry.tokens for entry in self.entries) + begun
 
+    @property
+    def num_safe(self) -> int:
+        """How many documents lie in finished shards."""
+        return sum(entry.documents - entry.continues for entry in self.entries)
+
     def take_over(self) -> int:
         """Keep the finished shards as they are and return how many documents they hold."""
         if self._num_added:
             raise ConfigError("resume comes before the first document", where=f"split {self.name}")
         self.entries = list(self._finished)
-        self._num_taken = sum(entry.documents - entry.continues for entry in self.entries)
+        self._num_taken = self.num_safe
         return self._num_taken
 
     def add(self, documents: Documents) -> None:

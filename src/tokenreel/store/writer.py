@@ -133,6 +133,11 @@ class StoreWriter:
         self._refuse_unless_open()
         return self._split(split).take_over()
 
+    def num_safe(self, split: str = "train") -> int:
+        """Return how many documents lie in finished shards: what a crash now would leave."""
+        self._refuse_unless_open()
+        return self._split(split).num_safe
+
     def _split(self, name: str) -> SplitWriter:
         if name not in self._splits:
             if not SPLIT_NAME.match(name):

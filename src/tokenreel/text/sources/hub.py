@@ -2,8 +2,8 @@
 
 The revision is resolved to a commit once and everything is read from that commit; no code
 of a dataset is ever run. Streamed datasets are one range: the cursor is the client's own
-state, taken every 256 records, and the number of records after it, so resuming reads at
-most 256 records again. Downloaded ones are divided by rows. A local folder is identified by
+state, taken every 256 records (`state_every`), and the number of records after it, so resuming
+reads at most so many again. Downloaded ones are divided by rows. A local folder is identified by
 the sha256 of its files. The client also retries reads by itself (its STREAMING_* settings);
 what it gives up is retried here from the exact record.
 """
@@ -91,11 +91,13 @@ class HubSource(TextSource):
         name: str | None = None,
         options: ReadOptions | None = None,
         backoff: Backoff | None = None,
+        state_every: int = STATE_EVERY,
     ) -> None:
         self.name = name or dataset.label
         self.options = options or ReadOptions()
         self.dataset = dataset
         self._backoff = backoff or Backoff()
+        self._state_every = state_every
         self._opened = _Opened()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -178,7 +180,7 @@ class HubSource(TextSource):
             row, after = row + 1, after + 1
             if after <= skip:
                 continue
-            if after == STATE_EVERY:
+            if after >= self._state_every:
                 state, after, skip = dataset.state_dict(), 0, 0
             place = Provenance(file=self.dataset.label, row=row - 1)
             following = {"state": state, "after": after, "row": row}

@@ -1,0 +1,88 @@
+"""Batches of a recipe in one order: shapes, memory, rows, fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tokenreel.errors import ConfigError
+from tokenreel.feed.assemble import Assembler
+from tokenreel.feed.batch import Batch
+from tokenreel.feed.buffers import Allocate, Memory
+from tokenreel.feed.denominators import Denominators, add_up
+from tokenreel.feed.plain import CommonFields
+from tokenreel.feed.recipe import Recipe
+from tokenreel.feed.team import Team
+from tokenreel.feed.watch import EpochWatch
+from tokenreel.order.order import Order
+from tokenreel.rows.plan import RowPlan
+
+
+class Batcher:
+    """Makes any batch of the run that these plans in this order are; threads may share one."""
+
+    def __init__(self, recipe: Recipe, plans: Sequence[RowPlan], order: Order) -> None:
+        self.recipe = recipe
+        self._watch = EpochWatch(plans, order)
+        self._assembler = Assembler(plans, order, pad_id=recipe.pad_id)
+        self._common = CommonFields(recipe.seq_len)
+
+    def rank_rows(self, rank: int, world: int) -> int:
+        """Return how many rows a rank gets of each step, or raise ConfigError."""
+        parts = world * self.recipe.accumulate
+        if world < 1 or not 0 <= rank < world:
+            raise ConfigError("bad rank", expected=f"0 to {world - 1}", actual=rank)
+        if self.recipe.batch_size % parts:
+            raise ConfigError(
+                "the batch does not divide over the ranks and microbatches",
+                expected=f"a multiple of {parts}",
+                actual=self.recipe.batch_size,
+            )
+        return self.recipe.batch_size // world
+
+    def shape(self, num_rows: int) -> tuple[int, ...]:
+        """Return the shape of a batch of so many rows, [B, T] or [A, B, T]."""
+        micro = self.recipe.accumulate
+        lead = (micro, num_rows // micro) if micro > 1 else (num_rows,)
+        return (*lead, self.recipe.seq_len)
+
+    def memory(self, num_rows: int, allocate: Allocate = np.empty) -> Memory:
+        """Return memory for a batch of so many rows."""
+        return Memory(num_rows, self.recipe.seq_len, allocate=allocate)
+
+    def make(self, step: int, first_row: int, memory: Memory, team: Team) -> Batch:
+        """Return a step's batch from a row on, as much of it as there is memory for."""
+        start, num_rows = step * self.recipe.batch_size + first_row, len(memory.input_ids)
+        self._watch.check(start + num_rows)
+        shape = self.shape(num_rows)
+        if self._assembler.fill_plain(start, memory, team):
+            return Batch(
+                step=step,
+                input_ids=_shaped(memory.input_ids, shape),
+                labels=_shaped(memory.labels, shape),
+                **self._common.of_shape(shape),
+            )
+        rows = memory.rows()
+        self._assembler.fill(start, rows, team)
+        return Batch(
+            step=step,
+            input_ids=_shaped(rows.input_ids, shape),
+            labels=_shaped(rows.labels, shape),
+            loss_weights=_shaped(rows.loss_weights, shape),
+            segment_ids=_shaped(rows.segment_ids, shape),
+            position_ids=_shaped(rows.position_ids, shape),
+        )
+
+    def denominators(self, step: int) -> Denominators:
+        """Return what losses of a global step are divided by."""
+        size = self.recipe.batch_size
+        return add_up(*self._assembler.weigh(step * size, size))
+
+    def announce(self, step: int, first_row: int, num_rows: int) -> None:
+        """Have the system read what a step's rows are made of, without waiting for it."""
+        self._assembler.announce(step * self.recipe.batch_size + first_row, num_rows)
+
+
+def _shaped(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    return array if array.shape == shape else array.reshape(shape)

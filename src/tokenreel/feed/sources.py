@@ -1,0 +1,73 @@
+"""What a recipe names, opened: stores, the plans of their rows, and the order of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tokenreel.feed.recipe import Recipe, Source
+from tokenreel.order.order import Order, SourceRows
+from tokenreel.order.schedule import Change, normalised
+from tokenreel.rows.episodes import Episodes
+from tokenreel.rows.packed import Packed
+from tokenreel.rows.plan import RowPlan
+from tokenreel.rows.plan_cache import plan_cache
+from tokenreel.rows.windows import Windows
+from tokenreel.store.door import open_store
+from tokenreel.store.store import Store
+
+
+def open_source(source: Source) -> Store:
+    """Open the store of a source."""
+    return open_store(
+        source.path,
+        layout=source.layout,
+        dtype=source.dtype,
+        vocab_size=source.vocab_size,
+        eos_id=source.eos_id,
+        mode=source.mode,
+    )
+
+
+def plan_rows(source: Source, store: Store, recipe: Recipe) -> RowPlan:
+    """Return the rows of a source; what is planned once is looked for beside the store."""
+    split = store[source.split]
+    if source.rows == "episodes":
+        options = {"truncation": source.truncation, "min_tokens": source.min_tokens}
+        given = {name: value for name, value in options.items() if value is not None}
+        return Episodes(split=split, seq_len=recipe.seq_len, **given)  # type: ignore[arg-type]
+    if source.rows == "packed":
+        return Packed(
+            split=split,
+            seq_len=recipe.seq_len,
+            method=source.packing or "best_fit",
+            truncation=source.truncation,
+            cache=plan_cache(store),
+        )
+    return Windows(
+        split=split, seq_len=recipe.seq_len, by_document=source.rows == "document_windows"
+    )
+
+
+def order_rows(recipe: Recipe, plans: Sequence[RowPlan]) -> Order:
+    """Return the order of a recipe's run."""
+    names = [source.name for source in recipe.sources]
+    weights = {source.name: source.weight for source in recipe.sources}
+    changes = [
+        Change(
+            start=phase.start_step * recipe.batch_size,
+            shares=normalised(phase.weights, names, temperature=recipe.temperature),
+            ramp=phase.ramp_steps * recipe.batch_size,
+        )
+        for phase in recipe.phases
+    ]
+    rows = [
+        SourceRows(
+            name=source.name,
+            num_rows=plan.num_rows,
+            shuffle=source.shuffle,
+            max_epochs=source.max_epochs,
+        )
+        for source, plan in zip(recipe.sources, plans, strict=True)
+    ]
+    shares = normalised(weights, names, temperature=recipe.temperature)
+    return Order(rows, shares=shares, changes=changes, seed=recipe.seed)

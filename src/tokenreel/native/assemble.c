@@ -1,0 +1,184 @@
+/* Kernels of the feed room: from a position of the run to finished rows, in one call.
+ *
+ * assemble makes the rows, announce has their pages read, weigh adds up what they weigh. The tables
+ * are laid out by feed/tables.py, which says what they hold and keeps alive what they point to.
+ *
+ * Each returns 0; 1 + shard if a shard is not open yet; or why the rows must be made another way:
+ * TOKENREEL_EPOCH (no permutation of that epoch is at hand), _OTHERWISE (something the general way
+ * does, or refuses and explains) or _PADDED (a padded row, where no segments are asked for).
+ */
+#if defined(__linux__)
+#define _DEFAULT_SOURCE /* madvise */
+#endif
+#include "native.h"
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
+static int is_padded(const tokenreel_rows *rows, Py_ssize_t seq_len) {
+    for (Py_ssize_t r = 0; r < rows->num_rows; r++) {
+        int64_t length = 0;
+        for (Py_ssize_t p = rows->row_offsets[r]; p < rows->row_offsets[r + 1]; p++)
+            length += rows->pieces[p].length;
+        if (length <= seq_len) return 1;
+    }
+    return 0;
+}
+
+static PyObject *answer(int64_t missing) {
+    return missing == TOKENREEL_MEMORY ? PyErr_NoMemory() : PyLong_FromLongLong(missing);
+}
+
+enum { INPUTS, LABELS, SEGMENTS, POSITIONS, WEIGHTS, NUM_FIELDS };
+
+PyObject *tokenreel_assemble(PyObject *self, PyObject *args) {
+    (void)self;
+    Py_buffer tables[TOKENREEL_TABLES], v[NUM_FIELDS] = {{0}};
+    tokenreel_request q;
+    PyObject *result = NULL, *fields[NUM_FIELDS], *rest;
+    tokenreel_output out;
+    long long pad;
+    if (!tokenreel_take_tables(args, tables, &q)) return NULL;
+    rest = PyTuple_GetSlice(args, 1 + TOKENREEL_TABLES, PyTuple_Size(args));
+    if (!rest || !PyArg_ParseTuple(rest, "nLOOOOO", &out.seq_len, &pad, &fields[0], &fields[1],
+                                   &fields[2], &fields[3], &fields[4]))
+        goto done;
+    for (int i = 0; i < NUM_FIELDS; i++)
+        if ((i <= LABELS || fields[i] != Py_None) &&
+            PyObject_GetBuffer(fields[i], &v[i], PyBUF_WRITABLE))
+            goto done;
+    q.count = out.seq_len > 0 ? v[INPUTS].len / 8 / out.seq_len : 0;
+    Py_ssize_t slots = q.count * out.seq_len;
+    if (out.seq_len < 1 || v[INPUTS].len != slots * 8 || v[LABELS].len != slots * 8 ||
+        (v[SEGMENTS].buf && v[SEGMENTS].len != slots * 4) ||
+        (v[POSITIONS].buf && v[POSITIONS].len != slots * 4) ||
+        (v[WEIGHTS].buf && v[WEIGHTS].len != slots * 4)) {
+        PyErr_SetString(PyExc_ValueError, "assemble: buffer sizes do not fit");
+        goto done;
+    }
+    out = (tokenreel_output){.seq_len = out.seq_len, .pad = pad, .inputs = v[INPUTS].buf,
+                             .labels = v[LABELS].buf, .segments = v[SEGMENTS].buf,
+                             .positions = v[POSITIONS].buf, .weights = v[WEIGHTS].buf};
+    int64_t missing;
+    Py_BEGIN_ALLOW_THREADS;
+    tokenreel_rows rows;
+    missing = tokenreel_find(&q, out.seq_len, &rows);
+    if (!missing && !out.segments && is_padded(&rows, out.seq_len)) missing = TOKENREEL_PADDED;
+    if (!missing) tokenreel_fill(&rows, &out);
+    tokenreel_free_rows(&rows);
+    Py_END_ALLOW_THREADS;
+    result = answer(missing);
+done:
+    Py_XDECREF(rest);
+    tokenreel_release(v, NUM_FIELDS);
+    tokenreel_release(tables, TOKENREEL_TABLES);
+    return result;
+}
+
+/* Have the system read the pages of memory in which some bytes lie; where it cannot, nothing. */
+static void announce_bytes(const char *start, int64_t count) {
+#if defined(MADV_WILLNEED)
+    static uintptr_t page = 0;
+    if (!page) page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t first = (uintptr_t)start & ~(page - 1), stop = (uintptr_t)start + (uintptr_t)count;
+    if (count > 0) madvise((void *)first, stop - first, MADV_WILLNEED);
+#else
+    (void)start, (void)count;
+#endif
+}
+
+PyObject *tokenreel_announce(PyObject *self, PyObject *args) {
+    (void)self;
+    Py_buffer tables[TOKENREEL_TABLES];
+    tokenreel_request q;
+    PyObject *result = NULL, *rest;
+    Py_ssize_t seq_len;
+    if (!tokenreel_take_tables(args, tables, &q)) return NULL;
+    rest = PyTuple_GetSlice(args, 1 + TOKENREEL_TABLES, PyTuple_Size(args));
+    if (!rest || !PyArg_ParseTuple(rest, "nn", &seq_len, &q.count)) goto done;
+    if (seq_len < 1 || q.count < 0) {
+        PyErr_SetString(PyExc_ValueError, "announce: no such rows");
+        goto done;
+    }
+    int64_t missing;
+    Py_BEGIN_ALLOW_THREADS;
+    tokenreel_rows rows;
+    missing = tokenreel_find(&q, seq_len, &rows);
+    for (Py_ssize_t i = 0; i < rows.num_pieces && !missing; i++) {
+        const tokenreel_piece *p = &rows.pieces[i];
+        announce_bytes(p->tokens, p->length * (p->kind < 0 ? -p->kind : p->kind));
+        if (p->stored) announce_bytes(p->stored, p->length * p->stored_bytes);
+    }
+    tokenreel_free_rows(&rows);
+    Py_END_ALLOW_THREADS;
+    result = answer(missing);
+done:
+    Py_XDECREF(rest);
+    tokenreel_release(tables, TOKENREEL_TABLES);
+    return result;
+}
+
+/* What the targets of a piece weigh; the first token of a row or segment is nobody's target. */
+static double weight_of(const tokenreel_piece *p, const tokenreel_span *spans, int64_t from) {
+    double total = 0;
+    if (!p->weighed) return p->length > from ? (double)(p->length - from) : 0;
+    if (p->stored) {
+        for (int64_t i = from; i < p->length; i++)
+            total += p->stored_bytes == 1 ? (double)((const uint8_t *)p->stored)[i]
+                                          : (double)((const float *)p->stored)[i];
+        return total;
+    }
+    for (Py_ssize_t s = p->first_span; s < p->stop_span; s++) {
+        int64_t low = spans[s].start > from ? spans[s].start : from;
+        int64_t high = spans[s].stop < p->length ? spans[s].stop : p->length;
+        if (low < high) total += (double)spans[s].weight * (double)(high - low);
+    }
+    return total;
+}
+
+static void weigh_rows(const tokenreel_rows *rows, double *weights, int64_t *samples) {
+    for (Py_ssize_t r = 0; r < rows->num_rows; r++) {
+        double segment = 0, row = 0;
+        int64_t count = 0;
+        for (Py_ssize_t i = rows->row_offsets[r]; i < rows->row_offsets[r + 1]; i++) {
+            const tokenreel_piece *p = &rows->pieces[i];
+            if (p->begins) count += segment > 0, segment = 0;
+            double weight = weight_of(p, rows->spans, p->begins || i == rows->row_offsets[r]);
+            segment += weight;
+            row += weight;
+        }
+        weights[r] = row;
+        samples[r] = count + (segment > 0);
+    }
+}
+
+PyObject *tokenreel_weigh(PyObject *self, PyObject *args) {
+    (void)self;
+    Py_buffer tables[TOKENREEL_TABLES], v[2] = {{0}};
+    tokenreel_request q;
+    PyObject *result = NULL, *rest;
+    Py_ssize_t seq_len;
+    if (!tokenreel_take_tables(args, tables, &q)) return NULL;
+    rest = PyTuple_GetSlice(args, 1 + TOKENREEL_TABLES, PyTuple_Size(args));
+    if (!rest || !PyArg_ParseTuple(rest, "nw*w*", &seq_len, &v[0], &v[1])) goto done;
+    q.count = v[0].len / 8;
+    if (seq_len < 1 || v[0].len % 8 || v[1].len != v[0].len) {
+        PyErr_SetString(PyExc_ValueError, "weigh: buffer sizes do not fit");
+        goto done;
+    }
+    int64_t missing;
+    Py_BEGIN_ALLOW_THREADS;
+    tokenreel_rows rows;
+    missing = tokenreel_find(&q, seq_len, &rows);
+    if (!missing) weigh_rows(&rows, v[0].buf, v[1].buf);
+    tokenreel_free_rows(&rows);
+    Py_END_ALLOW_THREADS;
+    result = answer(missing);
+done:
+    Py_XDECREF(rest);
+    tokenreel_release(v, 2);
+    tokenreel_release(tables, TOKENREEL_TABLES);
+    return result;
+}

@@ -1,0 +1,25 @@
+"""Train while the text is still arriving, and resume to the exact token.
+
+    source ─► Arrivals ─► Encoder ─► packer ─► Lane ─► Batches ─► Grain ─► StreamPipeline
+    hub or    epochs,     ids, cut,  windows   rows,    [A, B, T]  prefetch
+    files     shuffle     framed     or bins   state
+                             └──────► Cache: a store, written as it streams
+
+A lane is a logical shard: one of a fixed number of parts that documents are dealt to.
+Every step to the right is a function of a place in the source, so the state is that place.
+config.py says what every key means, ledger.py what is counted.
+"""
+
+from tokenreel.stream.batch import Batch
+from tokenreel.stream.config import StreamConfig, read_config
+from tokenreel.stream.pipeline import StreamPipeline, make_grain_iterator
+from tokenreel.stream.state import join_states
+
+__all__ = [
+    "Batch",
+    "StreamConfig",
+    "StreamPipeline",
+    "join_states",
+    "make_grain_iterator",
+    "read_config",
+]

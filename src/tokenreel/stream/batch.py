@@ -1,0 +1,53 @@
+"""What a trainer is handed: a batch of fixed shape, [A, B, T]."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tokenreel.errors import MissingExtraError
+
+FIELDS = ("input_ids", "labels", "attention_mask", "segment_ids", "position_ids")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Batch:
+    """A rank's rows of one step, all int32 [A, B, T].
+
+    labels: shifted, -100 where ignored; segment_ids: from 1 in each row, 0 is padding;
+    position_ids: from 0 in each segment.
+    """
+
+    step: int
+    input_ids: np.ndarray
+    labels: np.ndarray
+    segment_ids: np.ndarray
+    position_ids: np.ndarray
+
+    @property
+    def attention_mask(self) -> np.ndarray:
+        """bool: where there is a token."""
+        return self.segment_ids > 0
+
+    def to_jax(self) -> dict[str, Any]:
+        """Return the arrays as JAX arrays on the default device, by name."""
+        try:
+            import jax
+        except ImportError:
+            raise MissingExtraError("jax", extra="jax", purpose="a batch for JAX") from None
+        arrays: dict[str, Any] = jax.device_put({name: getattr(self, name) for name in FIELDS})
+        return arrays
+
+    def to_torch(self) -> dict[str, Any]:
+        """Return the arrays as torch tensors, by name; ids and labels int64, as torch asks."""
+        try:
+            import torch
+        except ImportError:
+            raise MissingExtraError("torch", extra="torch", purpose="a batch for torch") from None
+        wide = {name: getattr(self, name).astype(np.int64) for name in ("input_ids", "labels")}
+        return {
+            name: torch.from_numpy(wide[name] if name in wide else getattr(self, name))
+            for name in FIELDS
+        }

@@ -1,0 +1,141 @@
+"""The bin packer: documents in blocks, each block packed by itself, first fit, longest first.
+
+A block is `packing_buffer_docs` documents, or what is left of an epoch, cut into segments
+and packed as a store packs them (rows/segments.py, rows/packing.py): whatever its length, a
+document is out when its block is. Memory: one block. To go on within a block it is encoded
+again and its first rows passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tokenreel.rows.packing import pack
+from tokenreel.rows.pieces import Pieces, ragged_index
+from tokenreel.rows.segments import Segments, cut, document_bounds
+from tokenreel.stream.encode import Chunk
+from tokenreel.stream.ledger import counts_of, nothing_counted
+from tokenreel.stream.memory import memory_split
+from tokenreel.stream.place import Place
+from tokenreel.stream.rows import Masking, Rows
+
+METHOD = "first_fit"
+
+
+class BinPacker:
+    """Pack what arrives, block by block."""
+
+    max_characters = 1 << 62  # a block is whole, whatever its size
+
+    def __init__(self, masking: Masking, *, block_docs: int, max_docs_per_row: int | None) -> None:
+        self.max_docs = block_docs
+        self._masking = masking
+        self._max_docs_per_row = max_docs_per_row
+
+    def pack(self, chunks: Iterator[Chunk], *, place: Place, taken: int) -> Iterator[Rows]:
+        """Yield the rows of blocks read from `place`, after `taken` rows of the first."""
+        for chunk in chunks:
+            yield self._block(chunk, taken)
+            taken = 0
+
+    def _block(self, chunk: Chunk, taken: int) -> Rows:
+        documents, capacity = chunk.documents, self._masking.seq_len + 1
+        split = memory_split(documents.ids, documents.offsets)
+        bounds, lengths = document_bounds(split, 0, len(documents))
+        segments = cut(split, bounds, capacity=capacity, truncation="split")
+        row_offsets, order = pack_within(
+            segments.num_tokens, capacity, max_items=self._max_docs_per_row
+        )
+        num_rows, whole = len(row_offsets) - 1, _block_counts(chunk, lengths)
+        if taken >= num_rows:
+            rows = self._masking.no_rows()
+            rows.rest[:] = whole * (taken == 0)
+            return rows
+        pieces = _pieces(row_offsets, segments.take(order))
+        arrays, trained = self._masking.fill(documents.ids, pieces)
+        counts = _row_counts(pieces, documents.offsets, trained, capacity=capacity)
+        counts[0] += whole
+        marks = [(chunk.places[0], row + 1) for row in range(num_rows - 1)] + [(chunk.after, 0)]
+        return Rows(
+            arrays={name: array[taken:] for name, array in arrays.items()},
+            counts=counts[taken:],
+            marks=marks[taken:],
+            rest=nothing_counted(),
+        )
+
+
+def _pieces(row_offsets: np.ndarray, placed: Segments) -> Pieces:
+    """Return segments, in the order of their placing, as pieces of rows."""
+    return Pieces(
+        row_offsets=row_offsets,
+        shard=np.zeros(len(placed.start), np.int64),
+        start=placed.start,
+        length=placed.length,
+        document=placed.document,
+        first=np.ones(len(placed.start), bool),
+    )
+
+
+def _block_counts(chunk: Chunk, lengths: np.ndarray) -> np.ndarray:
+    """Return what a block adds to the account, whatever its rows."""
+    is_short = lengths < 2
+    return counts_of(
+        1,
+        documents=len(lengths),
+        short_documents=is_short.sum(),
+        truncated_documents=(chunk.truncated > 0).sum(),
+        skipped_records=chunk.skipped.sum(),
+        tokens=lengths.sum() + chunk.truncated.sum(),
+        truncated=chunk.truncated.sum(),
+        dropped=lengths[is_short].sum(),
+    )[0]
+
+
+def _row_counts(
+    pieces: Pieces, begins: np.ndarray, trained: np.ndarray, *, capacity: int
+) -> np.ndarray:
+    """Return what each row adds; a piece that is not at its document's begin repeats a token."""
+    firsts = pieces.row_offsets[:-1]
+    shown = np.add.reduceat(pieces.length, firsts)
+    goes_on = (pieces.start != begins[pieces.document]).astype(np.int64)
+    overlap = np.add.reduceat(goes_on, firsts)
+    return counts_of(
+        pieces.num_rows,
+        placed=shown - overlap,
+        overlap=overlap,
+        trained=trained,
+        masked=shown - trained,
+        padding=capacity - shown,
+        rows=1,
+    )
+
+
+def pack_within(
+    lengths: np.ndarray, capacity: int, *, max_items: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pack as rows/packing.py does, with at most `max_items` in a row.
+
+    What a row has too many is packed once more, among itself and behind the others; rows that
+    still have too many are divided.
+
+    >>> row_offsets, order = pack_within(np.array([1, 6, 2, 1]), 10, max_items=2)
+    >>> row_offsets.tolist(), order.tolist()
+    ([0, 2, 4], [1, 2, 0, 3])
+    """
+    row_offsets, order = pack(lengths, capacity, method=METHOD)
+    sizes = np.diff(row_offsets)
+    if max_items is None or not (sizes > max_items).any():
+        return row_offsets, order
+    is_over = _ranks(sizes) >= max_items
+    waiting = np.sort(order[is_over])
+    more_offsets, more = pack(lengths[waiting], capacity, method=METHOD)
+    order = np.append(order[~is_over], waiting[more])
+    sizes = np.append(np.minimum(sizes, max_items), np.diff(more_offsets))
+    return np.append(np.flatnonzero(_ranks(sizes) % max_items == 0), len(order)), order
+
+
+def _ranks(sizes: np.ndarray) -> np.ndarray:
+    """Return 0, 1, … for the items of each row."""
+    return ragged_index(np.zeros(len(sizes), np.int64), sizes)

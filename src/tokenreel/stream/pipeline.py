@@ -1,0 +1,116 @@
+"""The public face of streaming: from a configuration to batches, resumable to the token.
+
+What it costs, on one core: a few per cent of the reference tokenizer's own time; with the
+fast engine some 70 MB of text a second, of which reading takes a fifth and encoding under
+half. A state is one or two KB (with the client's own, for a dataset of the hub), and going
+on from it encodes at most a document (sequential) or a block (bin) again, and reads at most
+a shuffle block again. The first batch waits for one shuffle block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tokenreel.errors import MissingExtraError
+from tokenreel.stream.batch import Batch
+from tokenreel.stream.batches import stats_of
+from tokenreel.stream.config import Configured, read_config
+from tokenreel.stream.opened import OpenedStream
+from tokenreel.text.sources import TextSource
+from tokenreel.text.tokenizers import Tokenizer
+
+
+class StreamPipeline(Iterator[Batch]):
+    """Iterate over batches [A, B, T] of text as it arrives.
+
+    `config`: a StreamConfig, a nested mapping with the same keys, or a TOML, YAML or XML file.
+    `split` "eval" reads what training does not. A rank gets B / world of a step's rows.
+    `source` and `tokenizer` are objects in place of those that the configuration names.
+
+    >>> pipeline = StreamPipeline({
+    ...     "data": {"backend": "local_text", "local_text": "so it goes. " * 9,
+    ...              "tokenizer": {"kind": "byte", "add_eos": True}},
+    ...     "train": {"seq_len": 16, "batch_size": 2}})
+    >>> next(pipeline).input_ids.shape
+    (1, 2, 16)
+    >>> state = pipeline.get_state()
+    >>> batch = next(pipeline)
+    >>> pipeline.set_state(state)
+    >>> bool((next(pipeline).labels == batch.labels).all())
+    True
+    """
+
+    def __init__(
+        self,
+        config: Configured,
+        *,
+        split: str = "train",
+        rank: int = 0,
+        world: int = 1,
+        overrides: Sequence[str] = (),
+        source: TextSource | None = None,
+        tokenizer: Tokenizer | None = None,
+    ) -> None:
+        opened = OpenedStream(
+            read_config(config, overrides=overrides),
+            split=split,
+            rank=rank,
+            world=world,
+            source=source,
+            tokenizer=tokenizer,
+        )
+        self.config = opened.config
+        self.tokenizer = opened.vocabulary.tokenizer
+        self.vocab_size = opened.vocabulary.size
+        self.bos_id = opened.vocabulary.bos_id
+        self.eos_id = opened.vocabulary.eos_id
+        self.pad_id = opened.vocabulary.pad_id
+        self.fingerprint = opened.fingerprint
+        self._backoff = opened.backoff
+        self._iterator = _on_grain(opened)
+
+    def __next__(self) -> Batch:
+        batch: Batch = next(self._iterator)
+        return batch
+
+    def get_state(self) -> dict[str, Any]:
+        """Return where the stream is after the last batch, ready for JSON: a few KB."""
+        state: dict[str, Any] = self._iterator.get_state()
+        return state
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on where a state says; a state of another stream raises MismatchError."""
+        self._iterator.set_state(state)
+
+    def stats(self) -> dict[str, float]:
+        """Return the account of the batches so far (see ledger.py), and this process's retries."""
+        told = stats_of(self.get_state(), seq_len=self.config.train.seq_len)
+        return {**told, "retries": len(self._backoff.waits)}
+
+    def close(self) -> None:
+        """Stop Grain's thread and let go of what is open."""
+        self._iterator.close()
+
+    def __enter__(self) -> StreamPipeline:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def make_grain_iterator(
+    config: Configured, *, split: str = "train", rank: int = 0, world: int = 1
+) -> Any:
+    """Return the Grain iterator itself (a grain.DatasetIterator) that gives the same batches."""
+    return _on_grain(OpenedStream(read_config(config), split=split, rank=rank, world=world))
+
+
+def _on_grain(stream: OpenedStream) -> Any:
+    try:
+        from tokenreel.stream.on_grain import grain_iterator
+    except ImportError as error:
+        if error.name != "grain":
+            raise
+        raise MissingExtraError("grain", extra="jax", purpose="streaming") from None
+    return grain_iterator(stream)

@@ -1,0 +1,83 @@
+"""The commands about a run: plan, feed, explain, where."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tokenreel import StoreWriter
+from tokenreel.cli.main import main
+from tokenreel.feed.feed import Feed
+from tokenreel.text.tokenizers import byte_tokenizer
+
+TEXTS = ("a first document", "second \x1b[31mred\x1b[0m one", "the third of them", "last")
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    with StoreWriter(tmp_path / "s", vocab_size=byte_tokenizer().vocab_size) as writer:
+        for text in TEXTS:
+            writer.add(list(text.encode()))
+    path = tmp_path / "recipe.toml"
+    path.write_text(
+        "seq_len = 32\nbatch_size = 2\nseed = 7\n"
+        f'[[sources]]\nname = "s"\npath = "{tmp_path / "s"}"\nrows = "packed"\n'
+    )
+    return path
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
+    assert main([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_explain_decodes_where_a_tokenizer_is_given(
+    recipe: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = answer(capsys, "explain", str(recipe), "0", "--tokenizer", "byte")["rows"]
+    shown = {segment["text"] for row in rows for segment in row["segments"]}
+    assert shown == set(TEXTS)
+    plain = answer(capsys, "explain", str(recipe), "0")["rows"]
+    assert all("text" not in segment for row in plain for segment in row["segments"])
+
+
+def test_explained_text_cannot_command_the_terminal(
+    recipe: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", str(recipe), "0", "--tokenizer", "byte"]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b[31m" not in out
+    assert "'second \\x1b[31mred\\x1b[0m one'" in out
+    assert "'a first document'" in out
+
+
+def test_explain_shows_one_row_where_asked_for(
+    recipe: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", str(recipe), "0", "--row", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "row 1" in out
+    assert "row 0" not in out
+
+
+def test_where_leads_to_the_steps_that_show_a_document(
+    recipe: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hits = answer(capsys, "where", str(recipe), "s", "2", "--stop-step", "5")["hits"]
+    feed = Feed(recipe)
+    for hit in hits:
+        row = feed.explain(hit["step"]).rows[hit["row"]]
+        assert 2 in {segment.document for segment in row.segments}
+    assert hits
+
+
+def test_plan_and_feed_say_what_comes_out(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", str(recipe)]) == 0
+    assert capsys.readouterr().out
+    for options in ([], ["--prefetch", "2", "--threads", "2"]):
+        facts = answer(capsys, "feed", str(recipe), "--steps", "6", *options)
+        assert facts["steps"] == 6
+        assert facts["shares"] == {"s": 1.0}
+        assert 0 < facts["trained_share"] < 1

@@ -1,0 +1,120 @@
+"""Configurations: from mappings and files, every wrong key and value named."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.stream.making import config_of, texts_of, write_texts
+
+from tokenreel.errors import ConfigError
+from tokenreel.stream import StreamConfig, StreamPipeline, read_config
+from tokenreel.stream import config as config_module
+
+BYTE = {"kind": "byte"}
+
+
+def test_every_key_and_default_stands_in_the_table() -> None:
+    told = dict(
+        re.findall(
+            r"^    ((?:data|train|model|stream)\.\S+) +(\S+)", str(config_module.__doc__), re.M
+        )
+    )
+    made = read_config({"data": {"backend": "local_text", "local_text": "a", "tokenizer": BYTE}})
+    given = {"data.backend": "hf", "data.local_text": None, "data.tokenizer.kind": "hf"}
+    assert told == {key: str(value).lower() for key, value in {**_flat(made), **given}.items()}
+
+
+def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for item in fields(settings):
+        value, name = getattr(settings, item.name), prefix + item.name
+        flat |= _flat(value, name + ".") if is_dataclass(value) else {name: value}
+    return flat
+
+
+def test_a_file_a_mapping_and_an_object_mean_the_same(tmp_path: Path) -> None:
+    write_texts(tmp_path / "a.jsonl", texts_of(20))
+    (tmp_path / "run.yaml").write_text(
+        "data:\n  backend: local_text\n  local_files: a.jsonl\n  seed: 3\n"
+        "  tokenizer: {kind: byte}\ntrain: {seq_len: 16, batch_size: 2}\n"
+    )
+    (tmp_path / "run.toml").write_text(
+        '[data]\nbackend = "local_text"\nlocal_files = ["a.jsonl"]\nseed = 1\n'
+        '[data.tokenizer]\nkind = "byte"\n[train]\nseq_len = 16\nbatch_size = 2\n'
+    )
+    mapping = {
+        "data": {
+            "backend": "local_text",
+            "local_files": str(tmp_path / "a.jsonl"),
+            "seed": 3,
+            "tokenizer": BYTE,
+        },
+        "train": {"seq_len": 16, "batch_size": 2},
+    }
+    made = read_config(mapping)
+    assert isinstance(made, StreamConfig) and read_config(made) is made
+    prints = {
+        StreamPipeline(mapping).fingerprint,
+        StreamPipeline(made).fingerprint,
+        StreamPipeline(tmp_path / "run.yaml").fingerprint,
+        StreamPipeline(tmp_path / "run.toml", overrides=["data.seed=3"]).fingerprint,
+    }
+    assert len(prints) == 1
+    assert StreamPipeline(tmp_path / "run.toml").fingerprint not in prints
+
+
+def test_paths_in_a_file_count_from_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer").mkdir()
+    (tmp_path / "run.toml").write_text(
+        '[data]\nhf_dataset = "tokenizer"\n[data.tokenizer]\nhf_name_or_path = "tokenizer"\n'
+        '[stream]\ncache_to = "cache"\n'
+    )
+    made = read_config(tmp_path / "run.toml")
+    assert (
+        made.data.hf_dataset == made.data.tokenizer.hf_name_or_path == str(tmp_path / "tokenizer")
+    )
+    assert made.stream.cache_to == str(tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"packing_mod": "bin"}, "unknown key 'data.packing_mod'; did you mean 'packing_mode'?"),
+        (
+            {"packing_mode": "best"},
+            "bad data.packing_mode (expected sequential or bin, got 'best')",
+        ),
+        ({"end": "keep"}, "bad data.end (expected pad or drop, got 'keep')"),
+        ({"backend": "s3"}, "bad data.backend (expected hf or local_text, got 's3')"),
+        ({"on_bad": "warn"}, "bad data.on_bad (expected error or skip, got 'warn')"),
+        ({"seed": "3"}, "bad data.seed"),
+        ({"shuffle_buffer_size": 0}, "bad data.shuffle_buffer_size (expected >= 1, got 0)"),
+        ({"max_retries": -1}, "bad data.max_retries (expected >= 0, got -1)"),
+        ({"grain_prefetch": -1}, "bad data.grain_prefetch (expected >= 0, got -1)"),
+        ({"train_seq_len": 0}, "bad train.seq_len (expected >= 1, got 0)"),
+        (
+            {"tokenizer_max_doc_tokens": 0},
+            "bad data.tokenizer.max_doc_tokens (expected >= 1, got 0)",
+        ),
+        ({"tokenizer_engine": "fast"}, "bad data.tokenizer.engine (expected auto or reference"),
+        (
+            {"eval_fraction": 1.0},
+            "bad data.eval_fraction (expected 0 <= eval_fraction < 1, got 1.0)",
+        ),
+        ({"num_lanes": 3}, "the lanes do not divide the batch"),
+        ({"num_lanes": 2, "stream_cache_to": "x"}, "a store is written in one order, by one lane"),
+        ({"local_text": "a"}, "expected either data.local_text or data.local_files"),
+        ({"backend": "hf"}, "data.hf_dataset is missing"),
+        ({"tokenizer_kind": "hf"}, "data.tokenizer.hf_name_or_path is missing"),
+        ({"hf_eval_split": "train"}, "the evaluation split is the training split"),
+        ({"hf_eval_split": "test"}, "data.hf_eval_split has no place here"),
+    ],
+)
+def test_what_makes_no_sense_is_said(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_config(config_of(Path("a.jsonl"), **settings))
+    assert message in str(caught.value)

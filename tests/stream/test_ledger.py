@@ -1,0 +1,129 @@
+"""The account adds up, for every input, at every step."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.feed.making import scratch
+from tests.stream.making import batches_of, config_of, documents_in, texts_of, write_texts
+
+from tokenreel.errors import InputError
+from tokenreel.stream.batches import stats_of
+
+
+@pytest.mark.parametrize("mode", ["sequential", "bin"])
+@settings(max_examples=20, deadline=None)
+@given(
+    count=st.integers(3, 60),
+    seed=st.integers(0, 99),
+    seq_len=st.integers(1, 70),
+    end=st.sampled_from(["pad", "drop"]),
+    longest=st.none() | st.integers(1, 30),
+    eos=st.booleans(),
+    train_on_eos=st.booleans(),
+    per_bin=st.none() | st.integers(1, 3),
+    lanes=st.sampled_from([1, 2]),
+)
+def test_every_token_and_every_slot_is_accounted_for(
+    mode: str, count: int, seed: int, seq_len: int, end: str, longest: int | None,
+    eos: bool, train_on_eos: bool, per_bin: int | None, lanes: int,
+) -> None:  # fmt: skip
+    texts = texts_of(count, seed=seed)
+    with scratch() as folder:
+        config = config_of(
+            write_texts(folder / "a.jsonl", texts),
+            packing_mode=mode,
+            packing_max_docs_per_bin=per_bin,
+            repeat=False,
+            end=end,
+            num_lanes=lanes,
+            train_on_eos=train_on_eos,
+            tokenizer_max_doc_tokens=longest,
+            tokenizer_add_eos=eos,
+            train_seq_len=seq_len,
+        )
+        stream = batches_of(config)
+        shown, trained, told = 0, 0, {}
+        try:
+            for batch in stream:
+                shown += int((batch.segment_ids > 0).sum())
+                trained += int((batch.labels != -100).sum())
+                told = stats_of(stream.get_state(), seq_len=seq_len)
+                _adds_up(told)
+                assert told["trained"] == trained
+                rows = batch.segment_ids.reshape(-1, seq_len)
+                if per_bin and mode == "bin":
+                    assert rows.max() <= per_bin
+                filled = (rows > 0).any(axis=1)
+                assert (batch.labels.reshape(-1, seq_len)[filled] != -100).any(axis=1).all()
+        except InputError as error:
+            assert "ends before its first batch" in str(error) or "no document" in str(error)
+            return
+        told = stats_of(stream.get_state(), seq_len=seq_len)
+        _adds_up(told)
+        if end == "pad" or lanes == 1:
+            lengths = [len(text.encode()) + eos for text in texts]
+            cut = [min(length, longest or length) for length in lengths]
+            assert told["documents"] == count
+            assert told["tokens"] == sum(lengths)
+            assert told["truncated"] == sum(lengths) - sum(cut)
+            assert told["pending"] == 0
+            short = sum(length < 2 for length in cut)
+            assert told["short_documents"] == (short if mode == "bin" else 0)
+
+
+def _adds_up(told: dict[str, float]) -> None:
+    read = told["placed"] + told["truncated"] + told["dropped"] + told["pending"]
+    assert read == told["tokens"] and told["pending"] >= 0
+    assert told["placed"] + told["overlap"] + told["padding"] == told["slots"]
+    assert told["trained"] + told["masked"] == told["placed"] + told["overlap"]
+
+
+@given(
+    lengths=st.lists(st.integers(2, 90), min_size=1, max_size=40),
+    buffer=st.integers(1, 12),
+    per_bin=st.none() | st.integers(1, 4),
+)
+@settings(max_examples=25, deadline=None)
+def test_bin_packing_is_a_permutation_block_by_block(
+    lengths: list[int], buffer: int, per_bin: int | None
+) -> None:
+    """Each document comes out once, in its own block: none starves, however it fits."""
+    texts = [chr(97 + number % 26) * length for number, length in enumerate(lengths)]
+    with scratch() as folder:
+        config = config_of(
+            write_texts(folder / "a.jsonl", texts),
+            packing_mode="bin",
+            packing_buffer_docs=buffer,
+            packing_max_docs_per_bin=per_bin,
+            shuffle=False,
+            repeat=False,
+            train_seq_len=100,
+        )
+        segments = documents_in(batches_of(config))
+    assert sorted(segments) == sorted(texts)
+    blocks = [texts[at : at + buffer] for at in range(0, len(texts), buffer)]
+    ends = np.cumsum([0, *map(len, blocks)])
+    for block, (start, stop) in zip(blocks, pairwise(ends), strict=True):
+        assert sorted(segments[start:stop]) == sorted(block)
+
+
+def test_a_changed_pad_id_changes_no_label() -> None:
+    with scratch() as folder:
+        path = write_texts(folder / "a.jsonl", texts_of(30))
+        streams = [
+            list(
+                batches_of(
+                    config_of(path, packing_mode="bin", repeat=False, model_pad_token_id=pad)
+                )
+            )
+            for pad in (0, 65, 256)
+        ]
+        for one, *others in zip(*streams, strict=True):
+            for other in others:
+                assert np.array_equal(one.labels, other.labels)
+                assert np.array_equal(one.attention_mask, other.attention_mask)
