@@ -163,7 +163,7 @@ def test_no_ids_give_no_mask() -> None:
     assert mask_of([]) == []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from([SYS, USR, ASST]), st.lists(st.integers(5, 30), max_size=4)),
@@ -282,7 +282,7 @@ def test_a_length_of_nothing_is_refused() -> None:
         pack([1, 4], 0)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from([SYS, USR, ASST]), st.integers(0, 6)), min_size=1, max_size=8

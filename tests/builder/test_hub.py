@@ -15,8 +15,6 @@ from typing import Any
 import pytest
 from tests.builder.making import places, tree
 
-pytest.importorskip("datasets")
-
 HUB = Path(__file__).parents[1] / "hub"
 # The client asks six times by itself before it gives up and the source is opened again.
 OWN_TRIES = 6

@@ -23,7 +23,7 @@ def columns(origins: list[Provenance]) -> Origins:
     return Origins(records, np.frombuffer(strings, np.uint8))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(parts=st.lists(st.lists(PROVENANCES, max_size=8), min_size=1, max_size=4))
 def test_a_table_takes_columns_as_it_takes_objects(parts: list[list[Provenance]]) -> None:
     by_object, by_column = OriginTable(), OriginTable()
@@ -35,7 +35,7 @@ def test_a_table_takes_columns_as_it_takes_objects(parts: list[list[Provenance]]
         assert by_object.strings_bytes == by_column.strings_bytes
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(parts=st.lists(st.lists(PROVENANCES, max_size=6), min_size=1, max_size=4), data=st.data())
 def test_columns_are_joined_taken_and_sliced_like_lists(
     parts: list[list[Provenance]], data: st.DataObject

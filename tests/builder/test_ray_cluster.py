@@ -17,8 +17,6 @@ from tests.builder.ray_cluster import Cluster
 from tokenreel.builder.build import build
 from tokenreel.errors import ConfigError
 
-pytest.importorskip("ray")
-
 ROOT = Path(__file__).parents[2]
 OPTIONS = ["--val-frac", "0.2", "--shard-bytes", "65536", "--tokenizer", "byte", "--quiet"]
 BUILD = """

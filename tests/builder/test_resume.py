@@ -90,7 +90,7 @@ def kill_many_times(source: Path, folder: Path, *, kills: int, seed: int) -> Non
 
 
 def test_a_build_that_is_killed_goes_on(large: Path, tmp_path: Path) -> None:
-    kill_many_times(large, tmp_path, kills=5, seed=5)
+    kill_many_times(large, tmp_path, kills=3, seed=5)
 
 
 @pytest.mark.soak

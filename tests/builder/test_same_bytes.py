@@ -92,7 +92,8 @@ def test_the_size_of_chunks_decides_no_token(
 
 @pytest.fixture(scope="module")
 def ray_started() -> Iterator[Any]:
-    ray = pytest.importorskip("ray")
+    import ray
+
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     yield ray
     ray.shutdown()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html.parser
 import json
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -129,7 +130,6 @@ def test_a_hostile_reason_is_escaped() -> None:
 
 
 def test_a_terminal_sees_a_bar_with_documents_and_rate(tmp_path: Path) -> None:
-    pty = pytest.importorskip("pty")
     source = write_jsonl(tmp_path / "d.jsonl", documents(3000))
     words = ["build", str(source), "--out", str(tmp_path / "s"), "--tokenizer", "byte"]
     reader, writer = pty.openpty()

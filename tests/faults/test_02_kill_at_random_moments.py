@@ -83,7 +83,7 @@ def kill_many_times(tmp_path: Path, *, kills: int) -> None:
 
 
 def test_finished_shards_are_neither_redone_nor_lost(tmp_path: Path) -> None:
-    kill_many_times(tmp_path, kills=8)
+    kill_many_times(tmp_path, kills=5)
 
 
 @pytest.mark.soak

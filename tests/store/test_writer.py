@@ -73,7 +73,7 @@ def write_in_calls(path: Path, documents: list[list[int]], cuts: list[int], **op
     return path
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(documents=documents_strategy, options=sizes, cuts=st.lists(st.integers(0, 12)))
 def test_the_bytes_do_not_depend_on_the_division_into_calls(
     place: Any, documents: list[list[int]], options: dict[str, Any], cuts: list[int]
@@ -84,7 +84,7 @@ def test_the_bytes_do_not_depend_on_the_division_into_calls(
     assert (whole / "manifest.json").read_bytes() == (divided / "manifest.json").read_bytes()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(documents=documents_strategy, options=sizes)
 def test_documents_are_read_back_by_both_readers_and_in_both_modes(
     place: Any, documents: list[list[int]], options: dict[str, Any]
@@ -99,7 +99,7 @@ def test_documents_are_read_back_by_both_readers_and_in_both_modes(
     assert store.num_tokens == sum(map(len, documents))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(documents=documents_strategy, options=sizes, data=st.data())
 def test_any_stretch_of_tokens_is_read_across_shards(
     place: Any, documents: list[list[int]], options: dict[str, Any], data: st.DataObject
@@ -115,7 +115,7 @@ def test_any_stretch_of_tokens_is_read_across_shards(
             split.read(*outside)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(documents=documents_strategy, options=sizes)
 def test_find_document_is_the_inverse_of_document(
     place: Any, documents: list[list[int]], options: dict[str, Any]
@@ -135,7 +135,7 @@ def shard_documents(split: Split) -> list[tuple[int, bool]]:
     return [(shard.num_tokens, shard.continues) for shard in split.shards]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(documents=documents_strategy, options=sizes)
 def test_only_a_document_larger_than_a_shard_straddles(
     place: Any, documents: list[list[int]], options: dict[str, Any]
@@ -159,7 +159,7 @@ def interrupt(path: Path, documents: list[list[int]], count: int, **options: Any
         raise KeyboardInterrupt
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(documents=documents_strategy, options=sizes, data=st.data())
 def test_an_interrupted_build_run_again_gives_the_same_bytes(
     place: Any, documents: list[list[int]], options: dict[str, Any], data: st.DataObject
@@ -172,7 +172,7 @@ def test_an_interrupted_build_run_again_gives_the_same_bytes(
     assert contents(path) == whole
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(documents=documents_strategy, options=sizes, data=st.data())
 def test_an_interrupted_build_taken_over_gives_the_same_bytes(
     place: Any, documents: list[list[int]], options: dict[str, Any], data: st.DataObject
@@ -333,7 +333,7 @@ def test_the_fingerprint_does_not_depend_on_the_folder_or_its_history(tmp_path: 
     assert open_store(tmp_path / "elsewhere")["train"].shards[0].name.startswith("train.2/")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(documents=documents_strategy, options=sizes, data=st.data())
 def test_the_fingerprint_depends_on_every_token_and_border(
     place: Any, documents: list[list[int]], options: dict[str, Any], data: st.DataObject

@@ -113,7 +113,7 @@ def test_a_count_that_is_none_is_refused(tmp_path, sft, value):
         open_store(tmp_path)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(documents=st.lists(st.lists(st.integers(0, 65535), min_size=1), min_size=1))
 def test_any_examples_come_back(tmp_path_factory, sft, texts, documents):
     folder = sft(tmp_path_factory.mktemp("sft"), {"train": documents}, None)

@@ -113,7 +113,7 @@ documents_with_masks = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(pairs=documents_with_masks)
 def test_any_episodes_come_back(tmp_path_factory, episodes, texts, pairs):
     folder = tmp_path_factory.mktemp("episodes")

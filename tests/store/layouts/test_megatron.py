@@ -138,7 +138,7 @@ def test_an_argument_may_change_the_sign_but_not_the_width(tmp_path, megatron):
         open_store(tmp_path, dtype="uint32")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     documents=st.lists(
         st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=4), max_size=3), max_size=6

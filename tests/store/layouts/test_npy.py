@@ -95,7 +95,7 @@ def test_a_negative_count_is_damage(tmp_path):
         read(tmp_path / "a.npy", header("(-1,)"))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(position=st.integers(0, 133), value=st.integers(0, 255))
 def test_any_changed_byte_gives_an_array_of_the_same_size_or_an_error(
     tmp_path_factory, position, value
