@@ -16,6 +16,8 @@ from benchmarks.harness import Row, at_least, best_seconds
 from tokenreel.text.chats import NGPT, read_chat, render
 from tokenreel.text.sources import open_source
 from tokenreel.text.tokenizers import load_tokenizer
+from tokenreel.text.tokenizers.huggingface import define_json_file
+from tokenreel.text.tokenizers.referenced import ReferencedTokenizer
 
 MEGABYTE = 1e6
 ONE_CORE = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
@@ -128,7 +130,7 @@ def _peer(path: Path) -> Any:
 
 def _reading(folder: Path) -> list[Row]:
     """Read JSONL and tokenize on one core, against the engine on the same text in memory."""
-    fast = load_tokenizer(folder / "tokenizer.json")
+    fast = ReferencedTokenizer(define_json_file(folder / "tokenizer.json"))
     texts = documents(20_000_000)
     source = open_source(write_jsonl(folder / "text.jsonl", texts))
     size = sum(len(text.encode()) for text in texts) / MEGABYTE
@@ -136,7 +138,8 @@ def _reading(folder: Path) -> list[Row]:
 
     def read_and_encode() -> None:
         for part in parts:
-            fast.encode_batch([record.text or "" for record in source.read(part)])
+            for columns in source.columns(part) or ():
+                fast.encode_utf8(columns.texts)
 
     seconds = best_seconds(
         {"bare": lambda: fast.encode_batch(texts), "jsonl": read_and_encode}, rounds=15

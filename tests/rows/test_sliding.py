@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tokenreel import open_store
 from tokenreel.errors import ConfigError
-from tokenreel.feed.ids import fill_ids
+from tokenreel.feed.ids import IdRows
 from tokenreel.rows.sliding import SlidingWindows
 
 
@@ -40,7 +40,6 @@ def test_the_rows_are_all_windows_of_all_shards(
             SlidingWindows(split=split, seq_len=seq_len)
         return
     windows = SlidingWindows(split=split, seq_len=seq_len)
-    x, y = np.empty((2, windows.num_rows, seq_len), np.int64)
-    fill_ids(split, windows.pieces(np.arange(windows.num_rows)), inputs=x, labels=y)
+    x, y = IdRows(split, seq_len).gather(windows.pieces(np.arange(windows.num_rows)))
     assert np.concatenate((x[:, :1], y), axis=1).tolist() == wanted
     assert (x[:, 1:] == y[:, :-1]).all()

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from niels_gpt.cache.mmap import open_shards
 from tokenreel.builder.torch_order import as_tensors, draw_rows
-from tokenreel.feed.ids import fill_ids
+from tokenreel.feed.ids import IdRows
 from tokenreel.rows.sliding import SlidingWindows
 
 if TYPE_CHECKING:
@@ -28,6 +26,7 @@ class PretrainTokenStreamDataset:
         self.T = T
         self.device = device
         self._windows = SlidingWindows(split=open_shards(shards_dir), seq_len=T)
+        self._ids = IdRows(self._windows.split, T)
 
     def get_batch(
         self,
@@ -36,8 +35,6 @@ class PretrainTokenStreamDataset:
         generator: torch.Generator,
     ) -> tuple[torch.LongTensor, torch.LongTensor]:
         """Return x and y, each (B, T) int64 on the device; y is x shifted by one token."""
-        windows = self._windows
-        rows = draw_rows(windows.num_rows, B, generator=generator)
-        x, y = np.empty((2, B, self.T), np.int64)
-        fill_ids(windows.split, windows.pieces(rows), inputs=x, labels=y)
+        rows = draw_rows(self._windows.num_rows, B, generator=generator)
+        x, y = self._ids.gather(self._windows.pieces(rows))
         return as_tensors(x, y, device=self.device)

@@ -3,7 +3,8 @@
 plan.py       what is built: everything the bytes depend on
 work.py       the source divided into chunks, independent of workers
 encode.py     one chunk: records in, ids out                 (runs on any worker)
-piece.py      its arrays as they grow
+piece.py      a batch of it as arrays
+sample.py     … a stretch of it by the reference too
 spill.py      an encoded chunk on disk, until the store is whole
 engines/      who runs the chunks: this process, many, or a Ray cluster
 assemble.py   chunks in order: drop, deduplicate, shuffle, split, cut

@@ -1,30 +1,31 @@
 """Encode one chunk: records in, ids out. Runs on any worker, gives the same everywhere.
 
-One two-thousandth of the text, a stretch of every batch, is encoded by the reference too: a
-difference stops the build. Memory: a batch of text and the ids of a piece.
+A stretch of every batch is encoded by the reference too (sample.py): a difference stops the
+build. Memory: a batch of text and its ids.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from tokenreel.builder.piece import Piece
+from tokenreel.builder.piece import Piece, PieceMaker
 from tokenreel.builder.plan import BuildPlan
 from tokenreel.builder.spill import ChunkWriter, Spill, Summary
 from tokenreel.builder.work import Chunk
 from tokenreel.errors import InputError, MismatchError, TokenreelError, WorkerError
+from tokenreel.text.provenance import Provenance
+from tokenreel.text.sources.columns import ColumnReader
 from tokenreel.text.sources.protocol import Reader, TextSource
-from tokenreel.text.sources.record import Record
+from tokenreel.text.sources.record import Record, Skipped
 from tokenreel.text.tokenizers import Tokenizer
 
-BATCH_CHARACTERS = 1 << 22  # a call of the fastest tokenizer costs a millisecond by itself
-PIECE_BYTES = 16 << 20
+BATCH_CHARACTERS = 1 << 21  # a call of the fastest tokenizer has its price
 CHAT_CHARACTERS = 1024  # what a chat counts for in a batch, roughly
 
 
@@ -46,6 +47,7 @@ class Encoder:
         self._job = job
         self._spill = Spill(job.spill_folder, job.dtype)
         self._engine: str = getattr(job.tokenizer, "engine", "reference")
+        self._make = PieceMaker(job.plan, job.tokenizer, dtype=job.dtype, engine=self._engine)
 
     def encode(self, chunk: Chunk) -> Summary:
         """Encode a chunk into the spill folder, unless it is there; return its summary."""
@@ -64,16 +66,19 @@ class Encoder:
         return summary
 
     def _encode(self, chunk: Chunk, writer: ChunkWriter, trail: _Trail) -> Summary:
-        records = chunk.records if chunk.part is None else self._job.source.read(chunk.part)
+        records = self._records(chunk)
+        skipped = Skipped(reasons=dict(chunk.skipped), places=list(chunk.places))
+        if isinstance(records, (Reader, ColumnReader)):
+            skipped = records.skipped
         total = Summary(number=chunk.number)
-        piece = self._piece()
-        for batch in _batches(records):
-            trail.move(batch)
-            piece.add(batch)
-            if piece.text_bytes >= PIECE_BYTES:
-                total = _written(piece, writer, total)
-                piece = self._piece()
-        total = _written(piece, writer, total)
+        for piece in self._pieces(chunk, records, trail, skipped):
+            writer.add(piece.arrays)
+            total = replace(
+                total,
+                documents=total.documents + piece.num_documents,
+                tokens=total.tokens + len(piece.arrays["ids"]),
+                text_bytes=total.text_bytes + piece.text_bytes,
+            )
         return replace(
             total,
             source_bytes=chunk.num_bytes,
@@ -81,26 +86,36 @@ class Encoder:
             stream=chunk.stream,
             cursor=chunk.cursor,
             content=chunk.content,
-            skipped=dict(records.skipped.reasons) if isinstance(records, Reader) else chunk.skipped,
-            places=records.skipped.places if isinstance(records, Reader) else chunk.places,
+            skipped=dict(skipped.reasons),
+            places=skipped.places,
         )
 
-    def _piece(self) -> Piece:
-        job = self._job
-        return Piece(job.plan, job.tokenizer, dtype=job.dtype, engine=self._engine)
+    def _records(self, chunk: Chunk) -> Iterable[Record] | ColumnReader:
+        if chunk.part is None:
+            return chunk.records
+        source = self._job.source
+        columns = None if self._job.plan.is_chat else source.columns(chunk.part)
+        return source.read(chunk.part) if columns is None else columns
 
-
-def _written(piece: Piece, writer: ChunkWriter, total: Summary) -> Summary:
-    if not piece.num_documents:
-        return total
-    arrays = piece.arrays()
-    writer.add(arrays)
-    return replace(
-        total,
-        documents=total.documents + piece.num_documents,
-        tokens=total.tokens + len(arrays["ids"]),
-        text_bytes=total.text_bytes + piece.text_bytes,
-    )
+    def _pieces(
+        self,
+        chunk: Chunk,
+        records: Iterable[Record] | ColumnReader,
+        trail: _Trail,
+        skipped: Skipped,
+    ) -> Iterator[Piece]:
+        """Yield the records of a chunk, encoded batch by batch."""
+        if isinstance(records, ColumnReader):
+            for columns in records:
+                trail.move(columns.provenance(0), columns.provenance(len(columns) - 1))
+                yield self._make.columns(columns)
+            return
+        for batch in _batches(records):
+            trail.move(batch[0].provenance, batch[-1].provenance)
+            if not self._job.plan.is_chat:
+                yield self._make.documents(batch)
+            elif piece := self._make.chats(batch, on_bad=chunk.on_bad, skipped=skipped):
+                yield piece
 
 
 def _refuse_other_records(chunk: Chunk, known: Summary) -> None:
@@ -132,19 +147,26 @@ class _Trail:
 
     def __init__(self, folder: Path, chunk: Chunk) -> None:
         self._path = folder / f"{os.getpid()}.{chunk.number:06d}.at"
-        self.place = f"chunk {chunk.number}"
+        self._file = self._path.open("w", encoding="utf-8")
+        place = f"chunk {chunk.number}"
         if chunk.part is not None and chunk.part.file:
-            self.place = f"{chunk.part.file} from line {chunk.part.row + 1:,} on"
-        self._path.write_text(self.place)
+            place = f"{chunk.part.file} from line {chunk.part.row + 1:,} on"
+        self._say(place)
 
-    def move(self, batch: Sequence[Record]) -> None:
+    def move(self, first: Provenance, last: Provenance) -> None:
         """Say which documents come next."""
-        first, last = batch[0].provenance, batch[-1].provenance
-        self.place = str(first) if first == last else f"{first} to {last}"
-        self._path.write_text(self.place)
+        self._say(str(first) if first == last else f"{first} to {last}")
+
+    def _say(self, place: str) -> None:
+        self.place = place
+        self._file.seek(0)
+        self._file.truncate()
+        self._file.write(place)
+        self._file.flush()
 
     def remove(self) -> None:
         """Say that all is well."""
+        self._file.close()
         self._path.unlink(missing_ok=True)
 
 

@@ -1,33 +1,39 @@
-"""The arrays of a piece as they grow, batch by batch: ids, offsets, turns, origins, hashes."""
+"""A piece of a chunk: one batch of documents or chats as arrays that lie end to end."""
 
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from tokenreel.builder.plan import BuildPlan
+from tokenreel.builder.sample import EncodeAndCheck
 from tokenreel.builder.spill import HASH, Arrays
 from tokenreel.errors import InputError
-from tokenreel.seeds import derive_key
-from tokenreel.store.narrow import narrow
-from tokenreel.store.origins import ORIGIN, OriginTable
-from tokenreel.text.chats import read_chat, render
-from tokenreel.text.sources.record import Record
+from tokenreel.store.narrow import narrow, narrow_ended
+from tokenreel.store.origins import ORIGIN, UNKNOWN_STRING, OriginTable
+from tokenreel.text.chats import Chat, Rendered, read_chat, render
+from tokenreel.text.provenance import Provenance
+from tokenreel.text.sources.columns import Columns
+from tokenreel.text.sources.record import Bad, Record, Skipped
 from tokenreel.text.tokenizers import Encoded, Tokenizer
-from tokenreel.text.tokenizers.engine import require_equal
-from tokenreel.text.tokenizers.protocol import join
-from tokenreel.text.tokenizers.referenced import ReferencedTokenizer
-from tokenreel.text.turns import TURN
-
-SAMPLE_CHARACTERS = 2048  # of each batch, encoded by the reference too: one in two thousand
-OFFSET = np.dtype(np.int64)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Encode batches of records into arrays that lie end to end."""
+    """The arrays of a batch, as they go into a chunk, and what is counted of it."""
+
+    arrays: Arrays
+    num_documents: int
+    text_bytes: int
+
+
+class PieceMaker:
+    """Encode batches of records into pieces."""
 
     def __init__(
         self, plan: BuildPlan, tokenizer: Tokenizer, *, dtype: np.dtype, engine: str
@@ -35,103 +41,129 @@ class Piece:
         self._plan = plan
         self._tokenizer = tokenizer
         self._dtype = dtype
-        self._engine = engine
         self._end_id = plan.end_id(tokenizer)
-        self._parts: dict[str, list[np.ndarray]] = {}
-        self._table = OriginTable()
-        self.num_documents = 0
-        self.text_bytes = 0
+        self._encode = EncodeAndCheck(tokenizer, engine)
 
-    def add(self, batch: Sequence[Record]) -> None:
-        """Encode a batch of records."""
-        if self._plan.is_chat:
-            self._add_chats(batch)
-        else:
-            self._add_documents(batch)
-        if self._plan.provenance:
-            records, strings = self._table.add([record.provenance for record in batch])
-            self._grow("origins", records)
-            self._grow("strings", np.frombuffer(strings, np.uint8))
-        self.num_documents += len(batch)
-
-    def _add_documents(self, batch: Sequence[Record]) -> None:
+    def documents(self, batch: Sequence[Record]) -> Piece:
+        """Encode documents."""
         texts = [_text(record) for record in batch]
-        encoded = self._encode(texts, batch)
-        ids = narrow(encoded.ids, self._dtype, limit=self._tokenizer.vocab_size)
-        lengths = np.diff(encoded.offsets)
-        if self._end_id is not None:
-            ids, lengths = _with_ends(ids, encoded.offsets, self._end_id), lengths + 1
-        self._grow_ids(ids, lengths)
-        self.text_bytes += sum(map(_num_bytes, texts))
+        encoded = self._encode.texts(texts, place=lambda number: batch[number].provenance)
+        arrays = self._document_arrays(encoded)
+        arrays |= self._origins(batch)
+        text_bytes = sum(map(_num_bytes, texts))
+        return Piece(arrays=arrays, num_documents=len(batch), text_bytes=text_bytes)
 
-    def _add_chats(self, batch: Sequence[Record]) -> None:
+    def columns(self, columns: Columns) -> Piece:
+        """Encode documents that are given side by side."""
+        encoded = self._encode.utf8(columns.texts, place=columns.provenance)
+        arrays = self._document_arrays(encoded)
+        if self._plan.provenance:
+            arrays["origins"], arrays["strings"] = column_origins(columns)
+        text_bytes = sum(map(len, columns.texts))
+        return Piece(arrays=arrays, num_documents=len(columns), text_bytes=text_bytes)
+
+    def chats(self, batch: Sequence[Record], *, on_bad: str, skipped: Skipped) -> Piece | None:
+        """Encode chats; those that cannot be used are counted as skipped if `on_bad` says so."""
+        chats = _read_chats(batch, on_bad, skipped)
+        rendered = self._rendered(chats, on_bad, skipped)
+        if rendered is None:
+            return None
+        contents = [[message.content for message in chat.messages] for chat in chats]
+        first = chats[0].provenance
+        self._encode.texts(["\n".join(contents[0])], place=lambda number: first)
+        ids = narrow(rendered.ids, self._dtype, limit=self._tokenizer.vocab_size)
+        arrays = self._with_hashes({"ids": ids, "offsets": rendered.offsets})
+        arrays |= {"turns": rendered.turns, "turn_offsets": rendered.turn_offsets}
+        arrays |= self._origins(chats)
+        text_bytes = sum(_num_bytes(text) for texts in contents for text in texts)
+        return Piece(arrays=arrays, num_documents=len(chats), text_bytes=text_bytes)
+
+    def _rendered(self, chats: list[Chat], on_bad: str, skipped: Skipped) -> Rendered | None:
+        """Render the chats; those that cannot be rendered are taken out of the list."""
+        if not chats:
+            return None
+        try:
+            return self._render(chats)
+        except InputError as error:
+            if on_bad == "error" or error.where is None:
+                raise
+        good = []
+        for chat in chats:
+            try:
+                self._render([chat])
+                good.append(chat)
+            except InputError as error:
+                skipped.add(_bad_chat(chat.provenance, error))
+        chats[:] = good
+        return self._render(chats) if chats else None
+
+    def _render(self, chats: Sequence[Chat]) -> Rendered:
         if self._plan.template is None:
             raise AssertionError("a chat build has a template")
-        chats = [read_chat(_value(record), record.provenance) for record in batch]
-        rendered = render(
+        return render(
             chats, self._plan.template, tokenizer=self._tokenizer, policy=self._plan.policy
         )
-        contents = [[message.content for message in chat.messages] for chat in chats]
-        self._encode(["\n".join(contents[0])], batch)
-        ids = narrow(rendered.ids, self._dtype, limit=self._tokenizer.vocab_size)
-        self._grow_ids(ids, np.diff(rendered.offsets))
-        self._grow("turns", rendered.turns)
-        self._grow("turn_offsets", np.diff(rendered.turn_offsets))
-        self.text_bytes += sum(_num_bytes(text) for texts in contents for text in texts)
 
-    def _encode(self, texts: list[str], batch: Sequence[Record]) -> Encoded:
-        """Encode texts, and a stretch of one of them in the same call, to be compared."""
-        tokenizer = self._tokenizer
-        if self._engine == "reference" or not isinstance(tokenizer, ReferencedTokenizer):
-            return tokenizer.encode_batch(texts)
-        number, stretch = _stretch(texts, batch)
-        encoded = tokenizer.encode_batch([*texts, stretch])
-        require_equal(
-            tokenizer.encode_by_reference([stretch]),
-            join([encoded[len(texts)]]),
-            names=[batch[number].provenance],
-            engine=self._engine,
-            decode=tokenizer.decode,
-        )
-        return Encoded(ids=encoded.ids[: encoded.offsets[-2]], offsets=encoded.offsets[:-1])
+    def _document_arrays(self, encoded: Encoded) -> Arrays:
+        limit, offsets = self._tokenizer.vocab_size, encoded.offsets
+        if self._end_id is None:
+            ids = narrow(encoded.ids, self._dtype, limit=limit)
+        else:
+            ids = narrow_ended(encoded.ids, offsets, self._dtype, limit=limit, end_id=self._end_id)
+            offsets = offsets + np.arange(len(offsets))
+        return self._with_hashes({"ids": ids, "offsets": offsets})
 
-    def _grow_ids(self, ids: np.ndarray, lengths: np.ndarray) -> None:
-        self._grow("ids", ids)
-        self._grow("offsets", lengths)
+    def _with_hashes(self, arrays: Arrays) -> Arrays:
         if self._plan.deduplicate:
-            self._grow("hashes", _content_hashes(ids, lengths))
-
-    def _grow(self, name: str, array: np.ndarray) -> None:
-        self._parts.setdefault(name, []).append(array)
-
-    def arrays(self) -> Arrays:
-        """Return everything, end to end."""
-        arrays = {
-            "ids": self._joined("ids", self._dtype),
-            "offsets": _offsets(self._joined("offsets", OFFSET)),
-        }
-        if self._plan.is_chat:
-            arrays["turns"] = self._joined("turns", TURN)
-            arrays["turn_offsets"] = _offsets(self._joined("turn_offsets", OFFSET))
-        if self._plan.provenance:
-            arrays["origins"] = self._joined("origins", ORIGIN)
-            arrays["strings"] = self._joined("strings", np.dtype(np.uint8))
-        if self._plan.deduplicate:
-            arrays["hashes"] = self._joined("hashes", HASH)
+            arrays["hashes"] = _content_hashes(arrays["ids"], arrays["offsets"])
         return arrays
 
-    def _joined(self, name: str, dtype: np.dtype) -> np.ndarray:
-        parts = self._parts.get(name)
-        # Left to itself numpy would pack the records of TURN.
-        return np.concatenate(parts, dtype=dtype) if parts else np.empty(0, dtype)
+    def _origins(self, batch: Sequence[Record] | Sequence[Chat]) -> Arrays:
+        if not self._plan.provenance:
+            return {}
+        records, strings = OriginTable().add([item.provenance for item in batch])
+        return {"origins": records, "strings": np.frombuffer(strings, np.uint8)}
 
 
-def _stretch(texts: Sequence[str], batch: Sequence[Record]) -> tuple[int, str]:
-    """Return a stretch of one text and the text's number, chosen by the first provenance."""
-    key = derive_key("sample", str(batch[0].provenance))
-    number = key % len(texts)
-    start = key % max(1, len(texts[number]) - SAMPLE_CHARACTERS)
-    return number, texts[number][start : start + SAMPLE_CHARACTERS]
+def column_origins(columns: Columns) -> tuple[np.ndarray, np.ndarray]:
+    """Return the origins of documents that are given side by side, as records and strings."""
+    records = np.empty(len(columns), ORIGIN)
+    records["row"] = columns.rows
+    records["byte"] = columns.starts
+    records["file"] = 0
+    records["id"] = UNKNOWN_STRING
+    strings = [_spelled(columns.file)]
+    if columns.ids:
+        named = [number for number, name in enumerate(columns.ids) if name is not None]
+        strings += [_spelled(columns.ids[number] or "") for number in named]
+        records["id"][named] = np.cumsum([len(data) for data in strings[:-1]])
+    return records, np.frombuffer(b"".join(strings), np.uint8)
+
+
+def _spelled(text: str) -> bytes:
+    data = text.encode("utf-8", "surrogatepass")
+    return struct.pack("<I", len(data)) + data
+
+
+def _read_chats(batch: Sequence[Record], on_bad: str, skipped: Skipped) -> list[Chat]:
+    chats = []
+    for record in batch:
+        value = _value(record)
+        try:
+            chats.append(read_chat(value, record.provenance))
+        except InputError as error:
+            if on_bad == "error":
+                raise
+            skipped.add(_bad_chat(record.provenance, error))
+    return chats
+
+
+def _bad_chat(place: Provenance, error: InputError) -> Bad:
+    """Return a chat that is passed over; its reason is what is wrong, without where and which."""
+    what = error.what
+    if what.startswith(("message ", "field ")):
+        what = what.partition(": ")[2]
+    return Bad(reason=f"chat: {what.partition(':')[0]}", provenance=place, error=error)
 
 
 def _text(record: Record) -> str:
@@ -158,29 +190,11 @@ def _num_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def _with_ends(ids: np.ndarray, offsets: np.ndarray, end_id: int) -> np.ndarray:
-    """Return the ids with one more at the end of each document."""
-    ended = np.empty(len(ids) + len(offsets) - 1, ids.dtype)
-    ends = offsets[1:] + np.arange(len(offsets) - 1)
-    is_text = np.ones(len(ended), bool)
-    is_text[ends] = False
-    ended[is_text] = ids
-    ended[ends] = end_id
-    return ended
-
-
-def _offsets(lengths: np.ndarray) -> np.ndarray:
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets
-
-
-def _content_hashes(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+def _content_hashes(ids: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Hash the ids of each document: equal text and structure, equal hash."""
-    offsets = _offsets(lengths).tolist()
     data = ids.data
     hashes = [
         hashlib.blake2b(data[start:stop], digest_size=HASH.itemsize).digest()
-        for start, stop in pairwise(offsets)
+        for start, stop in pairwise(offsets.tolist())
     ]
     return np.frombuffer(b"".join(hashes), HASH)

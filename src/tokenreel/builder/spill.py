@@ -20,7 +20,7 @@ import struct
 import uuid
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,9 @@ class Summary:
     skipped: dict[str, int] = field(default_factory=dict)
     places: list[dict[str, Any]] = field(default_factory=list)
     pieces: list[dict[str, list[int]]] = field(default_factory=list)
+
+
+FIELDS = tuple(item.name for item in fields(Summary))
 
 
 class Spill:
@@ -155,7 +158,8 @@ class ChunkWriter:
     def finish(self, summary: Summary) -> Summary:
         """Write the summary and let the chunk appear; one that is there already is replaced."""
         whole = replace(summary, pieces=self._pieces)
-        trailer = canonical_bytes(asdict(whole))
+        # Not asdict, which copies every list of every piece.
+        trailer = canonical_bytes({name: getattr(whole, name) for name in FIELDS})
         self._write(trailer + LENGTH.pack(len(trailer)), self._end)
         self._file.close()
         self._temporary.rename(self._path)

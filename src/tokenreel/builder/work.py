@@ -35,6 +35,7 @@ class Chunk:
     stream: int | None = None
     cursor: Cursor | None = None
     content: str | None = None
+    on_bad: str = "error"
     skipped: dict[str, int] = field(default_factory=dict)
     places: list[dict[str, Any]] = field(default_factory=list)
 
@@ -49,7 +50,8 @@ def divide(
     number = 0
     for part in parts:
         if part.kind != "stream":
-            yield Chunk(number=number, part=part, num_bytes=part.num_bytes)
+            on_bad = _owner(source, part).options.on_bad
+            yield Chunk(number=number, part=part, num_bytes=part.num_bytes, on_bad=on_bad)
             number += 1
             continue
         for chunk in _divide_stream(source, part, number, chunk_bytes, known):
@@ -64,7 +66,8 @@ def _divide_stream(
     source: TextSource, part: Range, number: int, chunk_bytes: int, known: Known
 ) -> Iterator[Chunk]:
     cursor: Cursor | None = None
-    can_seek = _owner(source, part).can_seek
+    owner = _owner(source, part)
+    can_seek = owner.can_seek
     if can_seek:
         while (summary := known(number)) is not None and summary.stream == part.source:
             yield Chunk(number=number, num_bytes=summary.source_bytes, done=summary)
@@ -82,6 +85,7 @@ def _divide_stream(
             stream=part.source,
             cursor=reader.cursor,
             content=None if can_seek else _digest(records),
+            on_bad=owner.options.on_bad,
             skipped=dict(reader.skipped.reasons),
             places=list(reader.skipped.places),
         )

@@ -38,6 +38,39 @@ def narrow_into(ids: np.ndarray, target: np.ndarray, *, limit: int) -> None:
         raise OutOfVocabularyError(int(ids[bad]), position=bad, limit=limit)
 
 
+def narrow_ended(
+    ids: np.ndarray, offsets: np.ndarray, dtype: np.dtype, *, limit: int, end_id: int
+) -> np.ndarray:
+    """Return documents that lie end to end as `dtype`, with `end_id` behind each of them.
+
+    >>> narrow_ended(np.array([5, 6, 7]), np.array([0, 2, 3]), np.dtype("<u2"), limit=9, end_id=0)
+    array([5, 6, 0, 7, 0], dtype=uint16)
+    """
+    ended = np.empty(len(ids) + len(offsets) - 1, dtype)
+    limit = min(limit, int(np.iinfo(dtype).max) + 1)
+    if not 0 <= end_id < limit:
+        raise OutOfVocabularyError(end_id, position=0, limit=limit)
+    extension = native.extension()
+    if extension is None or ids.dtype.kind not in "ui" or not ids.dtype.isnative:
+        _end_reference(narrow(ids, dtype, limit=limit), offsets, ended, end_id)
+        return ended
+    kind = f"{ids.dtype.kind}{ids.dtype.itemsize}"
+    source = np.require(ids, requirements=["C", "A"])
+    bounds = np.require(offsets, np.int64, requirements=["C", "A"])
+    bad = extension.narrow_ended(source, kind, bounds, ended, ended.itemsize, limit, end_id)
+    if bad >= 0:
+        raise OutOfVocabularyError(int(ids[bad]), position=bad, limit=limit)
+    return ended
+
+
+def _end_reference(ids: np.ndarray, offsets: np.ndarray, ended: np.ndarray, end_id: int) -> None:
+    ends = offsets[1:] + np.arange(len(offsets) - 1)
+    is_text = np.ones(len(ended), bool)
+    is_text[ends] = False
+    ended[is_text] = ids
+    ended[ends] = end_id
+
+
 def narrow_reference(ids: np.ndarray, target: np.ndarray, limit: int) -> int:
     """Do the same in numpy; return the index of the first id outside [0, limit), or -1."""
     wrong = (ids < 0) | (ids >= limit)

@@ -25,12 +25,14 @@ RATIO_GRACE_BYTES = 64 * MIB
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 
-def plain_blocks(path: Path, *, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+def plain_blocks(
+    path: Path, *, start: int = 0, stop: int | None = None, block_bytes: int = BLOCK_BYTES
+) -> Iterator[bytes]:
     """Yield the bytes [start, stop) of a file in blocks."""
     with path.open("rb", buffering=0) as file:
         file.seek(start)
-        left = BLOCK_BYTES if stop is None else stop - start
-        while left > 0 and (block := file.read(min(BLOCK_BYTES, left))):
+        left = block_bytes if stop is None else stop - start
+        while left > 0 and (block := file.read(min(block_bytes, left))):
             yield block
             if stop is not None:
                 left -= len(block)

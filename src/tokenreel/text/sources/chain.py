@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tokenreel.text.sources.columns import ColumnReader
 from tokenreel.text.sources.protocol import Cursor, Range, Reader, Step, TextSource
 
 
@@ -36,3 +37,7 @@ class Chained(TextSource):
     def read(self, part: Range, *, cursor: Cursor | None = None) -> Reader:
         """Return a reader of the range's own source, by that source's own options."""
         return self.sources[part.source].read(replace(part, source=0), cursor=cursor)
+
+    def columns(self, part: Range) -> ColumnReader | None:
+        """Return the documents of the range side by side, if its own source can give them so."""
+        return self.sources[part.source].columns(replace(part, source=0))

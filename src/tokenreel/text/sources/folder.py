@@ -1,26 +1,31 @@
 """Files of any kind as one source.
 
-`identity` and `ranges` need one pass over every byte (1–2 GB/s), made once and carried
-along when the source is pickled; reading checks that a file still has the size it was
-planned with.
+`identity` and `ranges` need one pass over every byte (1–2 GB/s a core, several files at
+once where there are cores), made once and carried along when the source is pickled;
+reading checks that a file still has the size it was planned with.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 from tokenreel.errors import InputError
 from tokenreel.text.sources.blocks import COMPRESSIONS
+from tokenreel.text.sources.columns import ColumnReader
 from tokenreel.text.sources.documents import document_steps, group_files
 from tokenreel.text.sources.files import SourceFile
 from tokenreel.text.sources.jsonl import divide_lines, line_steps
 from tokenreel.text.sources.lines import FileFacts, hash_file, index_lines
-from tokenreel.text.sources.options import ReadOptions
+from tokenreel.text.sources.options import MIB, ReadOptions
 from tokenreel.text.sources.parquet import divide_row_groups, row_steps
 from tokenreel.text.sources.protocol import Cursor, Range, Step, TextSource
+
+LARGE_BYTES = MIB  # of a file worth a thread
 
 
 class FileSource(TextSource):
@@ -52,12 +57,7 @@ class FileSource(TextSource):
     def facts(self) -> tuple[FileFacts, ...]:
         """Return size, sha256 and line index of every file."""
         if self._facts is None:
-            self._facts = tuple(
-                index_lines(file.path)
-                if file.kind == "jsonl" and file.path.suffix not in COMPRESSIONS
-                else hash_file(file.path)
-                for file in self.files
-            )
+            self._facts = _facts_of(self.files)
         return self._facts
 
     def ranges(self, target_bytes: int) -> list[Range]:
@@ -82,6 +82,14 @@ class FileSource(TextSource):
         self._check_size(index)
         read = line_steps if part.kind == "jsonl" else row_steps
         return read(self.files[index].path, part, cursor=cursor, options=self.options)
+
+    def columns(self, part: Range) -> ColumnReader | None:
+        """Return the documents of a range of JSON lines side by side."""
+        if part.kind != "jsonl" or self.options.text_key is None:
+            return None
+        index = self._by_name[part.file]
+        self._check_size(index)
+        return ColumnReader(self.files[index].path, part, self.options)
 
     def _is_text(self, index: int) -> bool:
         return self.files[index].kind == "text"
@@ -109,3 +117,22 @@ class FileSource(TextSource):
                 actual=f"{num_bytes:,}",
                 remedy="leave the inputs alone while they are read, and start again",
             )
+
+
+def _facts_of(files: Sequence[SourceFile]) -> tuple[FileFacts, ...]:
+    """Hash the files: large ones on as many threads as there are cores, and small ones here."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    large = [file for file in files if cores != 1 and file.path.stat().st_size >= LARGE_BYTES]
+    if len(large) < 2:
+        return tuple(map(_facts_of_one, files))
+    with ThreadPoolExecutor(min(cores or 1, len(large))) as pool:
+        hashing = {file.name: pool.submit(_facts_of_one, file) for file in large}
+        return tuple(
+            hashing[file.name].result() if file.name in hashing else _facts_of_one(file)
+            for file in files
+        )
+
+
+def _facts_of_one(file: SourceFile) -> FileFacts:
+    is_plain_jsonl = file.kind == "jsonl" and file.path.suffix not in COMPRESSIONS
+    return index_lines(file.path) if is_plain_jsonl else hash_file(file.path)

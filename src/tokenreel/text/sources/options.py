@@ -22,6 +22,7 @@ class ReadOptions:
         the field that names a record in its provenance, where it is present
     on_bad
         "error" raises at the first record that cannot be used, "skip" counts it and goes on
+        (a build skips chats that cannot be read or rendered, too)
     max_record_bytes
         the longest JSONL line, text file or text value that is read
     max_uncompressed_bytes, max_ratio

@@ -4,6 +4,7 @@
     source ── read(range, cursor=…) ─► Reader ──► Record, Record, …
                                          └ .cursor: the exact next record, JSON
                                          └ .skipped: what was passed over, and why
+    source ── columns(range) ────────► the same documents as arrays, or None: see columns.py
 
 The records of all ranges, one range after the other, are the same for every
 `target_bytes`. Sources, ranges and cursors can be pickled; ranges and cursors are
@@ -20,10 +21,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenreel.text.sources.options import ReadOptions
 from tokenreel.text.sources.record import Bad, Record, Skipped
+
+if TYPE_CHECKING:
+    from tokenreel.text.sources.columns import ColumnReader
 
 Cursor = dict[str, Any]
 Step = tuple[Record | Bad, Cursor]
@@ -122,3 +126,7 @@ class TextSource(ABC):
         """Return a reader over the records of `part`, from `cursor` on."""
         steps = self.steps(part, cursor=cursor)
         return Reader(steps, cursor=cursor, on_bad=self.options.on_bad)
+
+    def columns(self, part: Range) -> ColumnReader | None:
+        """Return the same documents side by side, where the source can give them so: faster."""
+        return None

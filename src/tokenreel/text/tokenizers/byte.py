@@ -27,10 +27,12 @@ class _Bytes:
     name: str = "reference"
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        raw = [text.encode() for text in texts]
-        offsets = np.zeros(len(raw) + 1, np.int64)
-        np.cumsum([len(data) for data in raw], out=offsets[1:])
-        ids = np.frombuffer(b"".join(raw), np.uint8).astype(np.uint32)
+        return self.encode_utf8([text.encode() for text in texts])
+
+    def encode_utf8(self, texts: Sequence[bytes]) -> Encoded:
+        offsets = np.zeros(len(texts) + 1, np.int64)
+        np.cumsum([len(data) for data in texts], out=offsets[1:])
+        ids = np.frombuffer(b"".join(texts), np.uint8).astype(np.uint32)
         return Encoded(ids=ids, offsets=offsets)
 
 

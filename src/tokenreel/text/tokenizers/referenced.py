@@ -103,6 +103,22 @@ class ReferencedTokenizer:
         """Encode each text as ordinary text: no control ids, no added BOS or EOS."""
         return self._encode(self._engine, texts)
 
+    def encode_utf8(self, texts: Sequence[bytes]) -> Encoded:
+        """Encode as `encode_batch` does, texts that are given as UTF-8 and known to be that."""
+        encode = getattr(self._engine, "encode_utf8", None)
+        if encode is None:
+            return self.encode_batch(_decoded(texts))
+        try:
+            encoded: Encoded = encode(texts)
+        except (KeyboardInterrupt, SystemExit, MemoryError):
+            raise
+        except BaseException as error:  # a panic of a Rust engine is no Exception
+            log.info("%s gave up on a batch of UTF-8: %s", self._engine.name, error)
+            return self.encode_batch(_decoded(texts))
+        if not self._any_control(encoded.ids):
+            return encoded
+        return self._encode_hidden_names(_decoded(texts), encoded)
+
     def encode_by_reference(self, texts: Sequence[str]) -> Encoded:
         """Encode as `encode_batch` does, by the implementation that defines the ids."""
         return self._encode(self._definition.reference, texts)
@@ -172,14 +188,13 @@ class ReferencedTokenizer:
         return [number for number, part in enumerate(parts) if self._any_control(part)]
 
     def _any_control(self, ids: np.ndarray) -> bool:
-        # Control ids mostly are neighbours: a comparison or two, within the cache, is several
-        # times faster than looking every id up.
+        # Control ids mostly are neighbours, at one end of the vocabulary: the smallest and the
+        # largest id, found within the cache, are several times faster than looking every id up.
         if len(self._runs) > _MOST_RUNS:
             return bool(self._control[ids].any())
         return any(
-            bool((ids[start : start + _CHUNK] - first < length).any())
+            _any_within(ids[start : start + _CHUNK], self._runs)
             for start in range(0, len(ids), _CHUNK)
-            for first, length in self._runs
         )
 
 
@@ -211,6 +226,20 @@ def fingerprint_of(kind: str, parts: Mapping[str, bytes]) -> str:
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.hexdigest()
+
+
+def _any_within(ids: np.ndarray, runs: Sequence[tuple[np.uint32, np.uint32]]) -> bool:
+    lowest, highest = int(ids.min()), int(ids.max())
+    return any(
+        lowest < int(first) + int(length)
+        and highest >= int(first)
+        and bool((ids - first < length).any())
+        for first, length in runs
+    )
+
+
+def _decoded(texts: Sequence[bytes]) -> list[str]:
+    return [str(text, "utf-8") for text in texts]
 
 
 def _runs(ids: Sequence[int]) -> list[tuple[np.uint32, np.uint32]]:
