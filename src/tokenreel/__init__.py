@@ -1,6 +1,7 @@
 """Immutable token stores, and batches that are a pure function of (store, recipe, step).
 
-What reads text is loaded when it is first used, so importing tokenreel stays light.
+Every name is loaded when it is first used: importing tokenreel costs next to nothing, and
+a worker of a build loads no feed.
 """
 
 from __future__ import annotations
@@ -8,20 +9,19 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tokenreel.errors import TokenreelError
-from tokenreel.feed.batch import Batch
-from tokenreel.feed.feed import Feed
-from tokenreel.feed.recipe import Phase, Recipe, Source
-from tokenreel.store.batch import Documents
-from tokenreel.store.convert import convert
-from tokenreel.store.door import open_store
-from tokenreel.store.split import Document, Split
-from tokenreel.store.store import Store
-from tokenreel.store.writer import StoreWriter
-from tokenreel.text.provenance import Provenance
-
 if TYPE_CHECKING:
     from tokenreel.builder.build import build
+    from tokenreel.errors import TokenreelError
+    from tokenreel.feed.batch import Batch
+    from tokenreel.feed.feed import Feed
+    from tokenreel.feed.recipe import Phase, Recipe, Source
+    from tokenreel.store.batch import Documents
+    from tokenreel.store.convert import convert
+    from tokenreel.store.door import open_store
+    from tokenreel.store.split import Document, Split
+    from tokenreel.store.store import Store
+    from tokenreel.store.writer import StoreWriter
+    from tokenreel.text.provenance import Provenance
     from tokenreel.text.tokenizers import load_tokenizer
 
 __version__ = "0.1.0"
@@ -46,13 +46,32 @@ __all__ = [
     "open_store",
 ]
 
-_LATER = {"build": "tokenreel.builder.build", "load_tokenizer": "tokenreel.text.tokenizers"}
+_PLACES = {
+    "Batch": "feed.batch",
+    "Document": "store.split",
+    "Documents": "store.batch",
+    "Feed": "feed.feed",
+    "Phase": "feed.recipe",
+    "Provenance": "text.provenance",
+    "Recipe": "feed.recipe",
+    "Source": "feed.recipe",
+    "Split": "store.split",
+    "Store": "store.store",
+    "StoreWriter": "store.writer",
+    "TokenreelError": "errors",
+    "build": "builder.build",
+    "convert": "store.convert",
+    "load_tokenizer": "text.tokenizers",
+    "open_store": "store.door",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_LATER[name]), name)
+    value = getattr(importlib.import_module(f"tokenreel.{_PLACES[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
