@@ -5,20 +5,20 @@ from __future__ import annotations
 import ast
 import json
 import sysconfig
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 Messages = list[dict[str, str]]
+MAX_ANSWER = 300  # characters: so that a whole chat fits into a short row
 
 
-def source_files() -> list[tuple[str, str]]:
-    """Return (name, text) of the standard library's sources, in order of their names."""
+def source_files() -> Iterator[tuple[str, str]]:
+    """Yield (name, text) of the standard library's sources, in order of their names."""
     library = Path(sysconfig.get_path("stdlib"))
-    return [
-        (path.relative_to(library).as_posix(), text)
-        for path in sorted(library.rglob("*.py"))
-        if "site-packages" not in path.parts and (text := _read(path))
-    ]
+    for path in sorted(library.rglob("*.py")):
+        if not {"site-packages", "dist-packages"} & set(path.parts) and (text := _read(path)):
+            yield path.relative_to(library).as_posix(), text
 
 
 def _read(path: Path) -> str:
@@ -26,19 +26,20 @@ def _read(path: Path) -> str:
 
 
 def docstring_chats() -> Iterator[Messages]:
-    """Yield chats made of docstrings: what does it do? and the answer."""
-    for _, text in source_files():
+    """Yield chats made of short docstrings: what does it do? and the answer."""
+    for name, text in source_files():
         try:
-            tree = ast.parse(text)
+            with warnings.catch_warnings(action="ignore"):  # of odd escapes in old tests
+                tree = ast.parse(text)
         except (SyntaxError, ValueError):
             continue
+        module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         for node in ast.walk(tree):
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
                 answer = ast.get_docstring(node)
-                if answer:
-                    question = f"What does {node.name} do?"
+                if answer and len(answer) <= MAX_ANSWER:
                     yield [
-                        {"role": "user", "content": question},
+                        {"role": "user", "content": f"What does {node.name} of {module} do?"},
                         {"role": "assistant", "content": answer},
                     ]
 
