@@ -11,8 +11,6 @@ from tokenreel.text.chats.template import Template
 from tokenreel.text.chats.templates import BUILT_IN, load_template
 from tokenreel.text.tokenizers import load_tokenizer
 
-HELP = "try to break a chat template, and print the counterexample"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""

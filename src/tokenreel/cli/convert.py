@@ -15,7 +15,6 @@ from tokenreel.store.export.flat import FILE_FORMATS
 from tokenreel.store.manifest import TOKEN_DTYPES
 from tokenreel.store.options import FOREIGN_DTYPES
 
-HELP = "turn any readable layout into a store, or a store into another layout"
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 
 

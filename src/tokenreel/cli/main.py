@@ -1,8 +1,8 @@
 """Parse the command line and run one subcommand.
 
-A subcommand is a module with `HELP`, `configure(parser)` and `run(args) -> int`;
-it is imported only when it is asked for. Exit codes: 0 fine, 1 the thing looked
-at is wrong, 2 the command was used wrongly, 130 interrupted.
+A subcommand is a module with `configure(parser)` and `run(args) -> int`; it is imported
+only when it is asked for. Exit codes: 0 fine, 1 the thing looked at is wrong, 2 the
+command was used wrongly, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GROUPS = {
         "plan": "say what rows a recipe makes and how it mixes them",
         "feed": "dry-run a recipe: speed, latency, padding, shares",
         "stream": "dry-run a stream: speed, utilisation, documents, retries",
-    "explain": "say which documents a step shows",
+        "explain": "say which documents a step shows",
         "where": "say which steps show a document",
     },
     "look and check": {

@@ -1,4 +1,4 @@
-"""`tokenreel train-tokenizer`: learn a vocabulary from text files."""
+"""`tokenreel train-tokenizer`: learn a vocabulary from text."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from tokenreel.progress import bars
 from tokenreel.text.tokenizers import NGPT_SPECIALS, load_tokenizer
 from tokenreel.text.tokenizers.train import DEFAULT_VOCAB_SIZE, SUFFIXES, train_tokenizer
 
-HELP = "learn a vocabulary from text files"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("files", nargs="+", metavar="FILE", help="text files, UTF-8")
+    parser.add_argument(
+        "sources",
+        nargs="+",
+        help="files of text, JSONL or Parquet, folders, globs, hf:owner/name, or a named source",
+    )
+    parser.add_argument("--text-key", default="text", help="field that holds the text")
     parser.add_argument("--out", required=True, help="the file to write (.model or .json)")
     parser.add_argument("--kind", choices=sorted(SUFFIXES), default="sentencepiece")
     parser.add_argument(
@@ -36,8 +39,9 @@ def run(args: argparse.Namespace) -> int:
     specials = args.special or list(NGPT_SPECIALS.values())
     with bars(quiet=args.quiet) as progress:
         train_tokenizer(
-            args.files,
+            args.sources,
             args.out,
+            text_key=args.text_key,
             kind=args.kind,
             vocab_size=args.vocab_size,
             specials=specials,

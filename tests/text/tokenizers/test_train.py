@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import subprocess
 import sys
@@ -84,6 +85,22 @@ def test_the_command_trains_and_reports(
     assert report["fingerprint"] == tokenizer.fingerprint
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_records_folders_and_globs_teach_what_their_text_would(
+    kind: str, corpus: Path, tmp_path: Path
+) -> None:
+    lines = corpus.read_text().splitlines(keepends=True)
+    documents = ["".join(lines[place : place + 40]) for place in range(0, len(lines), 40)]
+    records = "".join(json.dumps({"body": text, "text": "other"}) + "\n" for text in documents)
+    (tmp_path / "docs.jsonl").write_text(records)
+    (tmp_path / "docs.jsonl.gz").write_bytes(gzip.compress(records.encode()))
+    outs = [tmp_path / f"{number}{SUFFIXES[kind]}" for number in range(4)]
+    train_tokenizer([corpus], outs[0], kind=kind, vocab_size=500)
+    for source, out in zip(("docs.jsonl", "docs.jsonl.gz", "*.jsonl"), outs[1:], strict=True):
+        train_tokenizer([tmp_path / source], out, kind=kind, vocab_size=500, text_key="body")
+        assert out.read_bytes() == outs[0].read_bytes()
+
+
 def test_the_command_takes_other_control_tokens(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,5 +147,5 @@ def test_arguments_that_make_no_sense_are_errors(corpus: Path, tmp_path: Path) -
         train_tokenizer([corpus], tmp_path / "t.model", vocab_size=200)
     with pytest.raises(ConfigError, match="control tokens must differ"):
         train_tokenizer([corpus], tmp_path / "t.model", specials=["<a>", "<a>"])
-    with pytest.raises(InputError, match=r"gone\.txt: cannot be read"):
+    with pytest.raises(InputError, match=r"gone\.txt: no file matches"):
         train_tokenizer([tmp_path / "gone.txt"], tmp_path / "t.model")

@@ -1,4 +1,4 @@
-"""Train a tokenizer from text files, the same bytes from the same text every time.
+"""Train a tokenizer from text, the same bytes from the same text every time.
 
     sentencepiece   BPE with byte fallback, written as `.model`. No normalization and no
                     added blank: ids decode to the text they came from.
@@ -13,7 +13,8 @@ text cannot match.
 
 Training is single-threaded (SentencePiece) or order-free (BPE), without sampling; all
 text is used and held in memory, a few times over. Lines are the units; a line longer
-than 4,000 characters is taken in parts.
+than 4,000 characters is taken in parts. A plain file is read line by line; JSONL, Parquet,
+folders, globs and datasets are read by text/sources, document by document.
 """
 
 from __future__ import annotations
@@ -26,30 +27,37 @@ from typing import Any
 
 from tokenreel.errors import ConfigError, EmptyError, ExistsError, InputError, MissingExtraError
 from tokenreel.progress import SILENT, Progress
+from tokenreel.text.sources.files import COMPRESSED_SUFFIXES, kind_of
+from tokenreel.text.sources.open import open_source
 from tokenreel.text.tokenizers.specials import NGPT_SPECIALS
 
 SUFFIXES = {"sentencepiece": ".model", "bpe": ".json"}
 DEFAULT_VOCAB_SIZE = 16_000
 _LINE_CHARACTERS = 4_000
+_RANGE_BYTES = 64 << 20
 _SMALLEST = {"sentencepiece": 257, "bpe": 256}
 
 
 def train_tokenizer(
-    files: Sequence[str | Path],
+    sources: Sequence[str | Path],
     out: str | Path,
     *,
     kind: str = "sentencepiece",
     vocab_size: int = DEFAULT_VOCAB_SIZE,
     specials: Sequence[str] = tuple(NGPT_SPECIALS.values()),
+    text_key: str = "text",
     progress: Progress = SILENT,
 ) -> None:
-    """Train on UTF-8 text files and write the tokenizer to `out`, whole or not at all."""
+    """Train on files or whatever `open_source` opens; `out` is written whole or not at all.
+
+    `text_key`: the field of a record that holds its text.
+    """
     out = Path(out)
     _require_sense(out, kind=kind, vocab_size=vocab_size, specials=specials)
     # Read before training: an error of ours would not come out of the libraries as it is.
-    lines = list(read_lines([Path(file) for file in files], progress=progress))
+    lines = list(read_lines(sources, text_key=text_key, progress=progress))
     if not any(line.strip() for line in lines):
-        raise EmptyError("there is no text to train on", where=", ".join(map(str, files)))
+        raise EmptyError("there is no text to train on", where=", ".join(map(str, sources)))
     train = {"sentencepiece": train_sentencepiece, "bpe": train_bpe}[kind]
     _write_whole(out, train(lines, vocab_size=vocab_size, specials=specials))
 
@@ -121,34 +129,47 @@ def train_bpe(lines: Iterable[str], *, vocab_size: int, specials: Sequence[str])
     return tokenizer.to_str(pretty=True).encode()
 
 
-def read_lines(files: Sequence[Path], *, progress: Progress = SILENT) -> Iterator[str]:
-    """Yield the lines of UTF-8 files in order, long ones in parts, line ends left on."""
-    progress.start("reading", total=sum(_size(file) for file in files), unit="B")
-    for file in files:
-        start = 0
-        with file.open("rb") as stream:
-            for raw in stream:
-                try:
-                    line = raw.decode()
-                except UnicodeDecodeError as error:
-                    raise InputError(
-                        f"no UTF-8 at byte {start + error.start:,}: {error.reason}",
-                        where=file,
-                        remedy="repair the file or leave it out",
-                    ) from None
-                start += len(raw)
-                progress.advance(len(raw))
-                for place in range(0, len(line), _LINE_CHARACTERS):
-                    yield line[place : place + _LINE_CHARACTERS]
+def read_lines(
+    sources: Sequence[str | Path], *, text_key: str, progress: Progress = SILENT
+) -> Iterator[str]:
+    """Yield the lines of sources in order, long ones in parts, line ends left on."""
+    files = [Path(source) for source in sources if _is_plain(source)]
+    progress.start("reading", total=sum(file.stat().st_size for file in files) or None, unit="B")
+    for source in sources:
+        lines = _file_lines(Path(source)) if _is_plain(source) else _record_lines(source, text_key)
+        for line in lines:
+            progress.advance(len(line.encode("utf-8", "surrogatepass")))
+            for place in range(0, len(line), _LINE_CHARACTERS):
+                yield line[place : place + _LINE_CHARACTERS]
 
 
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except OSError as error:
-        raise InputError(
-            f"cannot be read: {error.strerror}", where=file, remedy="give paths of text files"
-        ) from None
+def _is_plain(source: str | Path) -> bool:
+    """Tell whether a source is a file that holds nothing but text."""
+    path = Path(source)
+    is_packed = path.suffix.lower() in COMPRESSED_SUFFIXES
+    return path.is_file() and not is_packed and kind_of(path) in (None, "text")
+
+
+def _file_lines(file: Path) -> Iterator[str]:
+    start = 0
+    with file.open("rb") as stream:
+        for raw in stream:
+            try:
+                yield raw.decode()
+            except UnicodeDecodeError as error:
+                raise InputError(
+                    f"no UTF-8 at byte {start + error.start:,}: {error.reason}",
+                    where=file,
+                    remedy="repair the file or leave it out",
+                ) from None
+            start += len(raw)
+
+
+def _record_lines(source: str | Path, text_key: str) -> Iterator[str]:
+    opened = open_source(source, text_key=text_key)
+    for part in opened.ranges(_RANGE_BYTES):
+        for record in opened.read(part):
+            yield from (record.text or "").splitlines(keepends=True)
 
 
 def _require_sense(out: Path, *, kind: str, vocab_size: int, specials: Sequence[str]) -> None:
