@@ -14,6 +14,7 @@ import numpy as np
 from tokenreel import StoreWriter
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.recipe import Recipe, Source
+from tokenreel.rows.plan import RowPlan
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.turns import TURN, token_weights
 
@@ -192,3 +193,16 @@ def spans_in(rows: Sequence[Row]) -> Iterator[tuple[int, int, int, int]]:
                 continue
             yield before.document, number, row[begin].offset, before.offset + 1
             begin = k
+
+
+def check_ledger(plan: RowPlan, num_tokens: int, trained: int) -> None:
+    """Check that the account of an epoch adds up to these."""
+    ledger, seq_len = plan.ledger, int(str(plan.settings["seq_len"]))
+    assert ledger["tokens"] == num_tokens
+    assert ledger["rows"] == plan.num_rows
+    assert ledger["trained"] == trained
+    assert ledger["placed"] + ledger["truncated"] + ledger["dropped"] == ledger["tokens"]
+    assert ledger["placed"] + ledger["overlap"] + ledger["padding"] == ledger["slots"]
+    assert ledger["slots"] == plan.num_rows * (seq_len + 1)
+    assert ledger["trained"] + ledger["masked"] == ledger["placed"] + ledger["overlap"]
+    assert min(ledger.values()) >= 0

@@ -54,7 +54,7 @@ def check_same(feed: Feed, start: int, count: int) -> None:
     seed=st.integers(0, 999),
     change=st.booleans(),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_rows_made_at_once_are_those_made_by_steps(
     kinds: tuple[str, str],
     sidecars: tuple[str | None, str | None],

@@ -48,7 +48,7 @@ def rows_of(kind: str, documents: list[Doc], seq_len: int) -> list[Row]:
     pad_id=st.integers(0, 70000),
     seed=st.integers(0, 999),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_an_epoch_shows_every_row_slot_by_slot(
     kind: str,
     sidecar: str | None,
@@ -179,8 +179,25 @@ def test_the_memory_of_an_old_batch_gives_the_same_batch(mixed: Recipe) -> None:
 
 def test_memory_of_another_shape_is_refused(mixed: Recipe) -> None:
     feed = Feed(mixed)
-    with pytest.raises(ConfigError, match="the batch that lends its memory has another shape"):
+    with pytest.raises(ConfigError, match="a batch cannot be put into this memory"):
         feed.batch(1, rank=0, world=2, out=feed.batch(0))
+
+
+def test_memory_that_would_hold_something_else_is_refused(mixed: Recipe) -> None:
+    feed = Feed(mixed)
+    batch = feed.batch(0)
+    read_only = batch.labels.copy()
+    read_only.flags.writeable = False
+    for name, array, fault in (
+        ("input_ids", batch.input_ids.astype(np.float64), r"float64 \(\d+, 8\)"),
+        ("input_ids", batch.input_ids.astype(np.int32), r"int32 \(\d+, 8\)"),
+        ("labels", read_only, "read-only"),
+        ("labels", np.repeat(batch.labels, 2, axis=1)[:, ::2], "not contiguous"),
+        ("loss_weights", batch.loss_weights[:, :4].copy(), r"float32 \(\d+, 4\)"),
+    ):
+        changed: dict[str, Any] = {name: array}
+        with pytest.raises(ConfigError, match=f"cannot be put into this memory .*got .*{fault}"):
+            feed.batch(1, out=replace(batch, **changed))
 
 
 def test_threads_may_share_a_feed(mixed: Recipe) -> None:
@@ -327,6 +344,14 @@ def test_a_source_that_has_run_out_stops_the_run_at_its_step(tmp_path: Path) -> 
         next(stream)
 
 
+def test_more_epochs_than_numbers_are_as_good_as_no_limit(tmp_path: Path) -> None:
+    write_store(tmp_path / "s", [81])
+    source = Source(name="s", path=tmp_path / "s")
+    endless = Feed(recipe_of(source))
+    limited = Feed(recipe_of(replace(source, max_epochs=10**30)))
+    assert equal(endless.batch(9), limited.batch(9))
+
+
 def test_targets_of_an_epoch_are_those_of_the_rows(tmp_path: Path) -> None:
     documents = write_store(tmp_path / "s", [9, 30, 4], sidecar="weights")
     feed = Feed(recipe_of(Source(name="s", path=tmp_path / "s"), seq_len=6, batch_size=1))
@@ -342,7 +367,7 @@ def test_targets_of_an_epoch_are_those_of_the_rows(tmp_path: Path) -> None:
     shuffle=st.booleans(),
     start=st.integers(0, 10**6),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_the_fast_way_of_plain_windows_gives_what_the_general_way_gives(
     lengths: list[int], shard_tokens: int, seq_len: int, shuffle: bool, start: int
 ) -> None:

@@ -116,3 +116,32 @@ def test_weights_cannot_be_changed_before_an_earlier_change(recipe: Recipe) -> N
     feed.step = 7
     with pytest.raises(ConfigError, match="shares can only be changed after the last change"):
         feed.change_weights({"a": 1})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        None,
+        [{}],
+        [{"step": 1}],
+        [{"step": 1, "weights": 3}],
+        [7],
+        [{"step": 1, "weights": {"a": 1.0}}, {"step": 2, "weights": {"c": 1.0}}],
+        [{"step": 2, "weights": {"a": 1.0}}, {"step": 1, "weights": {"b": 1.0}}],
+    ],
+)
+def test_a_state_that_makes_no_sense_is_refused_and_changes_nothing(
+    recipe: Recipe, changes: object
+) -> None:
+    feed = changed(recipe)
+    before = feed.state_dict()
+    with pytest.raises(ConfigError):
+        feed.load_state_dict({**before, "changes": changes})
+    assert feed.state_dict() == before
+    assert len(feed.order.eras) == 1 + len(before["changes"])
+
+
+@pytest.mark.parametrize("state", [None, [], "7"])
+def test_what_is_no_state_is_refused(recipe: Recipe, state: object) -> None:
+    with pytest.raises(ConfigError, match="unknown version of a feed's state"):
+        Feed(recipe).load_state_dict(state)  # type: ignore[arg-type]

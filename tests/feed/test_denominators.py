@@ -74,7 +74,7 @@ def check_step(recipe: Recipe, step: int, *, worlds: tuple[int, ...]) -> None:
     seq_len=st.integers(1, 16),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_means_are_the_same_for_any_split_of_a_step(
     kinds: tuple[str, str],
     sidecars: tuple[str | None, str | None],

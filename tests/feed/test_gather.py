@@ -73,7 +73,7 @@ def filled(num_rows: int, seq_len: int) -> Gathered:
 
 @KERNEL
 @given(data=st.data(), seq_len=st.integers(1, 30), dtype=st.sampled_from(FOREIGN_DTYPES))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_the_kernel_does_what_the_reference_does(
     data: st.DataObject, seq_len: int, dtype: str
 ) -> None:
@@ -141,6 +141,32 @@ def test_the_kernel_neither_reads_nor_writes_outside(pieces: Pieces, out_row: in
             pad_id=0,
         )
     assert (rows.input_ids == 77).all()
+
+
+@KERNEL
+def test_spans_of_a_piece_that_are_not_there_are_not_read() -> None:
+    pieces = Pieces(
+        row_offsets=np.array([0, 1]),  # the second piece is in no row
+        shard=np.zeros(2, np.int64),
+        start=np.zeros(2, np.int64),
+        length=np.array([3, 3]),
+        document=np.full(2, -1),
+        first=np.ones(2, bool),
+    )
+    one = np.ones(1, np.int64)
+    spans = Spans(
+        offsets=np.array([0, 10**6, 1]), start=one, stop=one, weight=np.ones(1, np.float32)
+    )
+    with pytest.raises(ValueError, match="gather: sizes do not fit"):
+        gather(
+            (np.arange(10, dtype=np.uint16),),
+            pieces,
+            filled(1, 4),
+            out_row=np.array([0]),
+            buffer=pieces.shard,
+            spans=spans,
+            pad_id=0,
+        )
 
 
 @KERNEL

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from itertools import count, islice
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from tests.feed.making import recipe_of, write_store
 
 from tokenreel.errors import ConfigError
 from tokenreel.feed.batch import Batch
+from tokenreel.feed.buffers import Allocate
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.prefetch import ahead
 from tokenreel.feed.recipe import Source
@@ -147,6 +151,40 @@ def test_the_memory_of_batches_comes_from_who_is_asked_for_it(feed: Feed) -> Non
     assert len(given) == 3 * 5
 
 
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_memory_that_no_batch_fits_into_is_refused(feed: Feed, prefetch: int) -> None:
+    for wrong in (
+        lambda shape, dtype: np.empty(shape[0] * shape[1], dtype),
+        lambda shape, dtype: np.empty(shape, np.int32),
+        lambda shape, dtype: np.empty((shape[0], 2 * shape[1]), dtype)[:, ::2],
+        lambda shape, dtype: None,
+    ):
+        with pytest.raises(ConfigError, match="a batch cannot be put into this memory"):
+            next(feed.stream(prefetch=prefetch, allocate=cast(Allocate, wrong)))
+    assert feeding_threads() == []
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_a_state_loaded_while_streaming_ends_the_stream_and_holds(
+    feed: Feed, prefetch: int
+) -> None:
+    stream = feed.stream(prefetch=prefetch)
+    next(stream), next(stream)
+    state = feed.state_dict()
+    next(stream)
+    feed.load_state_dict(state)
+    with pytest.raises(ConfigError, match=r"a state was loaded while .*begin another stream"):
+        next(stream)
+    assert feed.step == 2
+    assert equal(next(feed.stream(prefetch=prefetch)), feed.batch(2))
+
+
+def test_a_stream_does_not_end_in_silence_where_steps_cannot_be_counted(feed: Feed) -> None:
+    feed.load_state_dict({**feed.state_dict(), "step": 2**70})
+    with pytest.raises(ConfigError, match="position out of range"):
+        next(feed.stream())
+
+
 def test_plain_batches_need_memory_for_ids_alone(tmp_path: Path) -> None:
     write_store(tmp_path / "a", [8 * 12 + 1])
     feed = Feed(recipe_of(Source(name="a", path=tmp_path / "a"), seq_len=8, batch_size=4))
@@ -183,3 +221,18 @@ def test_several_threads_make_batches_ahead_in_order(feed: Feed) -> None:
         seen |= set(feeding_threads())
     assert len(seen) == 3
     assert feeding_threads() == []
+
+
+def test_a_forked_process_is_told_to_begin_a_stream_of_its_own(feed: Feed) -> None:
+    stream = feed.stream(prefetch=2)
+    next(stream)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # the threads that would go on are the parent's
+        try:
+            next(stream)
+        except ConfigError as error:
+            os._exit(0 if "the stream was begun in another process" in str(error) else 1)
+        os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    assert equal(next(stream), feed.batch(1))

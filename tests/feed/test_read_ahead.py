@@ -21,7 +21,7 @@ from tokenreel.store.split import Split
 from tokenreel.testing import equal
 
 PAGE = mmap.PAGESIZE
-TOKENS = 4 * 2**20
+TOKENS = 2**20
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def cold_feed(tmp_path: Path) -> Feed:
     """A feed of packed rows and windows whose shard the system has forgotten, if it can."""
     ids = np.random.default_rng(0).integers(0, 999, TOKENS)
     with StoreWriter(tmp_path / "s", vocab_size=1000, weights="uint8") as writer:
-        for part in np.split(ids, 2**12):
+        for part in np.split(ids, 2**10):
             writer.add(part, weights=np.ones(len(part), np.uint8))
     for file in (tmp_path / "s" / "train").iterdir():
         descriptor = os.open(file, os.O_RDONLY)

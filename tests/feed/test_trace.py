@@ -112,9 +112,19 @@ def test_without_a_stop_the_epoch_under_way_and_the_next_are_searched(recipe: Re
     hits = feed.where("web", 0, start_step=12)
     assert hits
     assert min(hit.step for hit in hits) >= 12
-    ending = Feed(replace(recipe, steps=14)).where("web", 0)
-    assert ending
-    assert max(hit.step for hit in ending) < 14
+
+
+def test_without_a_stop_a_run_that_ends_is_searched_to_its_end(recipe: Recipe) -> None:
+    feed = Feed(replace(recipe, steps=60))
+    assert feed.epoch_of(60)["web"] > 3
+    hits = feed.where("web", 0)
+    assert hits == feed.where("web", 0, stop_step=60)
+    assert {hit.epoch for hit in hits} >= {0, 1, 2}
+
+
+def test_before_its_start_nothing_is_found(recipe: Recipe) -> None:
+    for stop in (-5, 0, 7):
+        assert Feed(recipe).where("web", 0, start_step=7, stop_step=stop) == []
 
 
 def test_provenance_is_that_of_the_document(recipe: Recipe) -> None:
@@ -173,6 +183,10 @@ def test_what_does_not_exist_is_not_looked_for(recipe: Recipe) -> None:
             feed.where("web", document)
     with pytest.raises(ConfigError, match="bad start_step"):
         feed.where("web", 0, start_step=-1)
+    with pytest.raises(ConfigError, match=r"bad step \(expected >= 0, got -1\)"):
+        feed.explain(-1)
+    with pytest.raises(ConfigError, match=r"bad step \(expected >= 0, got -1\)"):
+        feed.epoch_of(-1)
 
 
 class Spelled:

@@ -73,7 +73,7 @@ def test_kernel_and_reference_agree_on_every_edge(
                 assert narrowed.tolist() == reference.tolist() == [0, value, 0]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_kernel_and_reference_agree_on_anything(data: st.DataObject) -> None:
     kernel = native.extension()
@@ -197,7 +197,7 @@ def test_a_missing_extension_is_said_once_and_numpy_serves(
 documents = st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     found=documents,
     source=st.sampled_from(["u4", "i8", ">u2"]),

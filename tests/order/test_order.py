@@ -36,7 +36,7 @@ def check_epochs(order: Order, located: Located) -> None:
     data=st.data(),
     seed=st.integers(-5, 2**70),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_in_an_epoch_each_row_comes_exactly_once(
     sizes: list[int], data: st.DataObject, seed: int
 ) -> None:
@@ -90,7 +90,7 @@ def test_a_source_without_more_epochs_ends_the_run_with_its_name() -> None:
 
 
 @given(start=st.integers(0, 2000), data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_every_row_is_found_where_it_comes(start: int, data: st.DataObject) -> None:
     order = Order((A, B, C), shares=data.draw(shares(3)), seed=3)
     located = order.locate(start, 40)
@@ -105,7 +105,7 @@ def test_every_row_is_found_where_it_comes(start: int, data: st.DataObject) -> N
     data=st.data(),
     start=st.integers(0, 500),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_changed_shares_keep_the_past_and_lose_no_row(
     changes: list[int], data: st.DataObject, start: int
 ) -> None:
@@ -118,14 +118,14 @@ def test_changed_shares_keep_the_past_and_lose_no_row(
         after = order.locate(0, max(position, 1))
         for name in ("source", "epoch", "row"):
             assert np.array_equal(getattr(before, name)[:position], getattr(after, name)[:position])
-    whole = order.locate(0, 900)
+    whole = order.locate(0, 600)
     check_epochs(order, whole)
     part = order.locate(start, 100)
     assert np.array_equal(part.row, whole.row[start : start + 100])
     assert np.array_equal(part.source, whole.source[start : start + 100])
     counts = np.bincount(whole.source[:start], minlength=3)
     assert order.counts(start).tolist() == counts.tolist()
-    for i in range(0, 900, 37):
+    for i in range(0, 600, 37):
         source, epoch = int(whole.source[i]), int(whole.epoch[i])
         found = order.positions(source, int(whole.row[i]), epochs=range(epoch, epoch + 1))
         assert found == [(epoch, i)]
@@ -169,7 +169,7 @@ def test_the_order_of_these_versions_never_changes() -> None:
 
 
 @given(position=st.integers(0, 700), data=st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_the_next_epoch_of_a_source_begins_where_its_first_row_comes(
     position: int, data: st.DataObject
 ) -> None:

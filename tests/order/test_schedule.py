@@ -17,7 +17,7 @@ NAMES = ["web", "chat", "code"]
 
 
 @given(schedule=schedules(), stop=st.integers(1, 3000))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_the_integral_is_what_adding_up_the_shares_gives(schedule: Schedule, stop: int) -> None:
     # Shares are straight lines between breakpoints, where the midpoint rule is exact.
     added = sum(schedule.shares_at(time + 0.5) for time in range(stop))
@@ -27,7 +27,7 @@ def test_the_integral_is_what_adding_up_the_shares_gives(schedule: Schedule, sto
 
 
 @given(schedule=schedules(), time=st.floats(0, 1e7))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_shares_sum_to_one_and_integrals_to_the_time(schedule: Schedule, time: float) -> None:
     assert math.isclose(float(schedule.shares_at(time).sum()), 1.0, rel_tol=1e-9)
     at = np.array([time])
@@ -36,7 +36,7 @@ def test_shares_sum_to_one_and_integrals_to_the_time(schedule: Schedule, time: f
 
 
 @given(schedule=schedules(), rows=st.lists(st.integers(0, 10**6), min_size=1, max_size=20))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_times_undo_the_integral(schedule: Schedule, rows: list[int]) -> None:
     due = np.array(sorted(rows)) + 0.5
     for source in range(schedule.num_sources):

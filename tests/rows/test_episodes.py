@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.feed.making import episode_rows, num_targets, scratch, spans_in, write_store
+from tests.feed.making import (
+    check_ledger,
+    episode_rows,
+    num_targets,
+    scratch,
+    spans_in,
+    write_store,
+)
 
 from tokenreel import StoreWriter, open_store
 from tokenreel.errors import ConfigError
@@ -23,10 +30,10 @@ from tokenreel.text.turns import ROLE_CODES, TURN
     truncation=st.sampled_from(["keep_first", "keep_last", "split"]),
     min_tokens=st.sampled_from([1, 2, 5]),
     sidecar=st.sampled_from([None, "weights", "mask", "turns"]),
-    shard_tokens=st.integers(3, 30),
+    shard_tokens=st.sampled_from([4, 11, 30]),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_each_document_with_a_target_is_one_row(
     lengths: list[int],
     seq_len: int,
@@ -67,18 +74,6 @@ def test_each_document_with_a_target_is_one_row(
         found = [(n, *hit) for n in range(len(documents)) for hit in plan.find(n)]
         assert found == list(spans_in(expected))
         check_ledger(plan, sum(lengths), sum(map(num_targets, expected)))
-
-
-def check_ledger(plan: Episodes, num_tokens: int, trained: int) -> None:
-    ledger = plan.ledger
-    assert ledger["tokens"] == num_tokens
-    assert ledger["rows"] == plan.num_rows
-    assert ledger["trained"] == trained
-    assert ledger["placed"] + ledger["truncated"] + ledger["dropped"] == ledger["tokens"]
-    assert ledger["placed"] + ledger["overlap"] + ledger["padding"] == ledger["slots"]
-    assert ledger["slots"] == plan.num_rows * (plan.seq_len + 1)
-    assert ledger["trained"] + ledger["masked"] == ledger["placed"] + ledger["overlap"]
-    assert min(ledger.values()) >= 0
 
 
 def write_chat(path: Path) -> None:

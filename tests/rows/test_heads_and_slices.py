@@ -22,7 +22,7 @@ def kernel(request, monkeypatch):
         monkeypatch.setattr(native, "extension", lambda: None)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     lengths=st.lists(st.integers(0, 30), min_size=1, max_size=8),
     seq_len=st.integers(1, 20),

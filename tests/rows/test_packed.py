@@ -94,7 +94,7 @@ def plan_or_refuse(split: Split, **options: Any) -> Packed | None:
         return None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(lengths=lengths_strategy, options=settings_strategy)
 def test_rows_are_the_documents_minus_what_the_ledger_says(
     place: Place, lengths: list[int], options: dict[str, Any]
@@ -106,7 +106,7 @@ def test_rows_are_the_documents_minus_what_the_ledger_says(
     check_plan_is_whole(plan)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(lengths=lengths_strategy, options=settings_strategy, data=st.data())
 def test_stored_weights_decide_what_is_dropped(
     place: Place, lengths: list[int], options: dict[str, Any], data: st.DataObject
@@ -131,7 +131,7 @@ def test_weights_are_counted_the_same_in_any_portions(
     check_plan_is_whole(Packed(split=store["train"], seq_len=9))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     chats=chats_strategy,
     options=settings_strategy,

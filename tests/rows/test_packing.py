@@ -66,7 +66,7 @@ def problems(draw: st.DrawFn) -> tuple[list[int], int]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(problem=problems())
 def test_reference_and_dispatch_do_what_the_words_say(
     method: str, problem: tuple[list[int], int]
@@ -93,7 +93,7 @@ def test_kernel_equals_reference_on_many_lengths(kernel: ModuleType, method: str
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(problem=problems())
 def test_every_length_is_packed_once_and_no_row_overflows(
     method: str, problem: tuple[list[int], int]

@@ -6,9 +6,6 @@ import json
 import logging
 import os
 import shutil
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +15,7 @@ import numpy as np
 import pytest
 from tests.faults.crashing import Crash, CrashingFileSystem
 from tests.rows.corpora import Place, make_turns, read_rows, write_store
+from tests.rows.planning import LENGTHS, FullAfter, Observed, plan_folder, plan_of, tree
 
 from tokenreel import open_store
 from tokenreel.errors import ConfigError, DamageError, FormatError, WriteError
@@ -26,10 +24,8 @@ from tokenreel.rows.packed import Packed
 from tokenreel.rows.plan_cache import plan_cache
 from tokenreel.rows.plan_file import HEADER, check_plan, open_plan
 from tokenreel.rows.table import COLUMNS
-from tokenreel.store.filesystem import FileSystem
+from tokenreel.store.canonical import canonical_bytes, digest
 from tokenreel.store.store import Store
-
-LENGTHS = [9, 30, 4, 17, 2, 12, 6, 0, 1, 25]
 
 
 @pytest.fixture
@@ -44,39 +40,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
 @pytest.fixture
 def store(place: Place) -> Store:
     return write_store(place(), LENGTHS)
-
-
-def plan_of(store: Store, *, filesystem: FileSystem | None = None, **options: Any) -> Packed:
-    cache = plan_cache(store, filesystem=filesystem or FileSystem())
-    settings: dict[str, Any] = {"seq_len": 11, "block_docs": 3, **options}
-    return Packed(split=store["train"], cache=cache, **settings)
-
-
-def plan_folder(store: Store) -> Path:
-    (folder,) = (store.path / ".plans").iterdir()
-    return folder
-
-
-def tree(folder: Path) -> dict[str, bytes]:
-    return {
-        str(file.relative_to(folder)): file.read_bytes()
-        for file in sorted(folder.rglob("*"))
-        if file.is_file()
-    }
-
-
-class Observed(FileSystem):
-    """Keep the operations in mind; fail those in one folder as a read-only disk would."""
-
-    def __init__(self, *, read_only: Path | None = None, code: int = 30) -> None:
-        self.operations: list[str] = []
-        self._read_only = read_only
-        self._code = code
-
-    def observe(self, operation: str, path: Path, *, target: Path | None = None) -> None:
-        self.operations.append(operation)
-        if self._read_only is not None and self._read_only in path.parents:
-            raise OSError(self._code, os.strerror(self._code))
 
 
 def test_a_stored_plan_is_the_plan(store: Store) -> None:
@@ -187,22 +150,14 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(store: Store) -> None:
     assert list((store.path / ".plans").iterdir()) == []
 
 
-class FullAfter(FileSystem):
-    """A disk that has room for so many operations."""
-
-    def __init__(self, num_operations: int) -> None:
-        self._left = num_operations
-
-    def observe(self, operation: str, path: Path, *, target: Path | None = None) -> None:
-        self._left -= 1
-        if self._left < 0 and operation in ("write", "create", "sync"):
-            raise OSError(28, "No space left on device")
-
-
 def test_nothing_is_left_of_a_plan_without_rows(store: Store) -> None:
     with pytest.raises(ConfigError, match="no document can be trained on"):
         plan_of(store, min_trained=99)
     assert list((store.path / ".plans").iterdir()) == []
+
+
+# What becomes of unsynced writes; three for each operation, the other three for the next.
+FALLS = ("kept", "garbled", "dropped", "names only", "some of it", "any of it")
 
 
 def test_a_crash_at_any_operation_leaves_no_half_plan(place: Place, store: Store) -> None:
@@ -212,7 +167,7 @@ def test_a_crash_at_any_operation_leaves_no_half_plan(place: Place, store: Store
     whole = tree(store.path / ".plans")
     assert len(dry.operations) > 20
     for crash_at in range(1, len(dry.operations) + 1):
-        for policy in ("kept", "dropped", "garbled", "names only", "some of it", "any of it"):
+        for policy in FALLS[crash_at % 2 :: 2]:
             shutil.rmtree(store.path / ".plans", ignore_errors=True)
             disk = CrashingFileSystem(crash_at)
             with pytest.raises(Crash):
@@ -327,65 +282,40 @@ def test_a_plan_of_something_else_is_not_opened(store: Store) -> None:
         open_plan(folder, {**identity, "split": "val"})
 
 
-def test_planners_at_the_same_time_end_with_one_plan(store: Store) -> None:
-    plan_of(store)
-    whole = tree(store.path / ".plans")
-    shutil.rmtree(store.path / ".plans")
-    meeting = Meeting(3)
-    failures: list[BaseException] = []
-    rows: list[int] = []
-
-    def plan() -> None:
-        try:
-            rows.append(plan_of(store, filesystem=meeting).num_rows)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=plan) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    assert len(rows) == 3
-    assert tree(store.path / ".plans") == whole
-
-
-class Meeting(FileSystem):
-    """Let nobody give a plan its name before all have written theirs."""
-
-    def __init__(self, parties: int) -> None:
-        self._barrier = threading.Barrier(parties, timeout=30)
-
-    def observe(self, operation: str, path: Path, *, target: Path | None = None) -> None:
-        if operation == "rename" and path.is_dir():
-            self._barrier.wait()
-
-
-def test_processes_at_the_same_time_end_with_one_plan(store: Store) -> None:
-    program = (
-        "import sys, tokenreel\n"
-        "from tokenreel.rows.packed import Packed\n"
-        "from tokenreel.rows.plan_cache import plan_cache\n"
-        "store = tokenreel.open_store(sys.argv[1])\n"
-        "plan = Packed(split=store['train'], seq_len=11, block_docs=3, cache=plan_cache(store))\n"
-        "print(plan.num_rows)\n"
-    )
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, str(store.path)], stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(3)
-    ]
-    outputs = [process.communicate(timeout=60)[0] for process in processes]
-    assert len(set(outputs)) == 1
-    assert int(outputs[0]) == plan_of(store).num_rows
-    assert check_plan(plan_folder(store)) == []
-
-
 def test_a_plan_in_use_survives_its_replacement(store: Store) -> None:
     plan = plan_of(store)
     rows = read_rows(plan)
     damage_header_empty(plan_folder(store))
     plan_of(store)
     assert read_rows(plan) == rows
+
+
+@pytest.mark.parametrize("name", ["lengths", "flags", "row_offsets"])
+def test_columns_that_make_no_table_are_refused_though_the_header_vouches_for_them(
+    store: Store, name: str
+) -> None:
+    plan_of(store)
+    folder = plan_folder(store)
+    header = json.loads((folder / HEADER).read_text())
+    kept = COLUMNS[name].itemsize
+    (folder / name).write_bytes((folder / name).read_bytes()[:kept])
+    header["files"][name]["bytes"] = kept
+    del header["sha256"]
+    (folder / HEADER).write_bytes(canonical_bytes({**header, "sha256": digest(header)}))
+    with pytest.raises(DamageError, match=r"the columns make no table .*as many pieces in every"):
+        open_plan(folder, {})
+
+
+@pytest.mark.parametrize("name", ["row_offsets", "positions", "lengths"])
+@pytest.mark.parametrize("bad", [-1, 2**31 - 1])
+def test_a_row_that_leads_nowhere_is_damage_and_says_what_to_do(
+    store: Store, name: str, bad: int
+) -> None:
+    plan_of(store)
+    file = plan_folder(store) / name
+    column = np.fromfile(file, COLUMNS[name])
+    column[1:] = bad
+    column.tofile(file)
+    damaged = plan_of(store)
+    with pytest.raises(DamageError, match=r"leads nowhere; remove the folder \.plans"):
+        damaged.pieces(np.arange(damaged.num_rows))

@@ -22,7 +22,7 @@ def write(folder: Path, sizes: list[int]) -> list[np.ndarray]:
     return shards
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(sizes=st.lists(st.integers(1, 30), min_size=1, max_size=40), seq_len=st.integers(1, 12))
 def test_the_rows_are_all_windows_of_all_shards(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], seq_len: int

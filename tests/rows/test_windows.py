@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.feed.making import num_targets, scratch, spans_in, window_rows, write_store
+from tests.feed.making import (
+    check_ledger,
+    num_targets,
+    scratch,
+    spans_in,
+    window_rows,
+    write_store,
+)
 
 from tokenreel import open_store
 from tokenreel.errors import ConfigError, StoreError
@@ -22,13 +29,13 @@ LENGTHS = st.lists(st.sampled_from([0, 1, 1, 2, 3, 7, 20]), min_size=1, max_size
     seq_len=st.integers(1, 12),
     by_document=st.booleans(),
     sidecar=st.sampled_from([None, "weights", "mask", "turns"]),
-    shard_tokens=st.integers(3, 30),
+    shard_tokens=st.sampled_from([4, 11, 30]),
     seed=st.integers(0, 1000),
 )
 @example([1] * 9, 3, True, None, 4, 0)  # windows of nothing but borders
 @example([5, 1, 1, 1], 4, True, None, 30, 0)  # only the last window is one
 @example([20, 20], 5, False, "mask", 6, 3)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_windows_show_the_stream_and_nothing_untrained(
     lengths: list[int],
     seq_len: int,
@@ -73,19 +80,7 @@ def test_windows_show_the_stream_and_nothing_untrained(
         found = [(number, *hit) for number in range(len(documents)) for hit in plan.find(number)]
         assert sorted(found) == sorted(spans_in(expected))
         check_ledger(plan, sum(lengths), sum(map(num_targets, expected)))
-
-
-def check_ledger(plan: Windows, num_tokens: int, trained: int) -> None:
-    ledger = plan.ledger
-    assert ledger["tokens"] == num_tokens
-    assert ledger["rows"] == plan.num_rows
-    assert ledger["trained"] == trained
-    assert ledger["placed"] + ledger["truncated"] + ledger["dropped"] == ledger["tokens"]
-    assert ledger["placed"] + ledger["overlap"] + ledger["padding"] == ledger["slots"]
-    assert ledger["slots"] == plan.num_rows * (plan.seq_len + 1)
-    assert ledger["trained"] + ledger["masked"] == ledger["placed"] + ledger["overlap"]
-    assert min(ledger.values()) >= 0
-    assert ledger["untrained_rows"] == plan.num_windows - plan.num_rows
+        assert plan.ledger["untrained_rows"] == plan.num_windows - plan.num_rows
 
 
 def test_all_windows_are_rows_of_closed_form_where_all_are_trained(tmp_path: Path) -> None:

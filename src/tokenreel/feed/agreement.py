@@ -19,16 +19,19 @@ from tokenreel.feed.state import leaves
 Claim = dict[str, Any]
 
 
+def claim(facts: Mapping[str, Any], *, rank: int, world: int) -> Claim:
+    """Return what a rank says it sees; all ranks must see the same facts."""
+    return {"rank": rank, "world": world, "failure": None, **facts}
+
+
 def claim_of(feed: Feed, *, rank: int, world: int) -> Claim:
     """Return what a rank would feed from: the run, and how much of it."""
-    return {
-        "rank": rank,
-        "world": world,
-        "failure": None,
+    facts = {
         "number of steps": len(feed),
         "accumulate": feed.recipe.accumulate,
         "state": feed.state_dict(),
     }
+    return claim(facts, rank=rank, world=world)
 
 
 def failed_claim(error: Exception, *, rank: int, world: int) -> Claim:

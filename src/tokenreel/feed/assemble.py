@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tokenreel.feed.buffers import Memory
+from tokenreel.feed.buffers import BatchMemory
 from tokenreel.feed.denominators import weigh_rows
 from tokenreel.feed.gather import Gathered, gather
 from tokenreel.feed.tables import tables_for
@@ -33,7 +33,7 @@ class Assembler:
         self._tables = tables_for(plans, order, pad_id=pad_id)
         self._is_plain = all(isinstance(plan, Windows) and plan.is_plain for plan in plans)
 
-    def fill_plain(self, start: int, memory: Memory, team: Team) -> bool:
+    def fill_plain(self, start: int, memory: BatchMemory, team: Team) -> bool:
         """Fill inputs and labels alone, if the rows have nothing else to say; else return False.
 
         A plain row is one segment of tokens that all weigh 1, without padding.

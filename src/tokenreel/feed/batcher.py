@@ -9,7 +9,7 @@ import numpy as np
 from tokenreel.errors import ConfigError
 from tokenreel.feed.assemble import Assembler
 from tokenreel.feed.batch import Batch
-from tokenreel.feed.buffers import Allocate, Memory
+from tokenreel.feed.buffers import Allocate, BatchMemory
 from tokenreel.feed.denominators import Denominators, add_up
 from tokenreel.feed.plain import CommonFields
 from tokenreel.feed.recipe import Recipe
@@ -47,11 +47,11 @@ class Batcher:
         lead = (micro, num_rows // micro) if micro > 1 else (num_rows,)
         return (*lead, self.recipe.seq_len)
 
-    def memory(self, num_rows: int, allocate: Allocate = np.empty) -> Memory:
+    def memory(self, num_rows: int, allocate: Allocate = np.empty) -> BatchMemory:
         """Return memory for a batch of so many rows."""
-        return Memory(num_rows, self.recipe.seq_len, allocate=allocate)
+        return BatchMemory(num_rows, self.recipe.seq_len, allocate=allocate)
 
-    def make(self, step: int, first_row: int, memory: Memory, team: Team) -> Batch:
+    def make(self, step: int, first_row: int, memory: BatchMemory, team: Team) -> Batch:
         """Return a step's batch from a row on, as much of it as there is memory for."""
         start, num_rows = step * self.recipe.batch_size + first_row, len(memory.input_ids)
         self._watch.check(start + num_rows)

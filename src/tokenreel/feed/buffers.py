@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tokenreel.errors import ConfigError
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.gather import Gathered
 
@@ -19,36 +20,33 @@ Allocate = Callable[[tuple[int, int], Any], np.ndarray]
 ID, COUNT, WEIGHT = np.dtype(np.int64), np.dtype(np.int32), np.dtype(np.float32)
 
 
-class Memory:
+class BatchMemory:
     """The memory of one batch: ids at once, segments, positions and weights when first needed.
 
     `allocate(shape, dtype)` returns an array for each of the five, contiguous and writable.
     """
 
     def __init__(self, num_rows: int, seq_len: int, *, allocate: Allocate = np.empty) -> None:
-        self._allocate = allocate
-        self.input_ids = allocate((num_rows, seq_len), ID)
-        self.labels = allocate((num_rows, seq_len), ID)
+        self._allocate = allocate if allocate is np.empty else _checked(allocate)
+        self.input_ids = self._allocate((num_rows, seq_len), ID)
+        self.labels = self._allocate((num_rows, seq_len), ID)
         self._rows: Gathered | None = None
 
     @classmethod
-    def of(cls, batch: Batch) -> Memory:
-        """Return the memory of a batch that is no longer needed."""
+    def of(cls, batch: Batch, *, shape: tuple[int, ...]) -> BatchMemory:
+        """Return the memory of a batch of this shape that is no longer needed."""
         lent = cls.__new__(cls)
         lent._allocate = np.empty
-        shape = batch.input_ids.shape
-        lent.input_ids, lent.labels = batch.input_ids, batch.labels
-        if len(shape) > 2:
-            shape = (-1, shape[-1])
-            lent.input_ids, lent.labels = lent.input_ids.reshape(shape), lent.labels.reshape(shape)
+        lent.input_ids = _fitting(batch.input_ids, shape, ID)
+        lent.labels = _fitting(batch.labels, shape, ID)
         lent._rows = None
         if batch.segment_ids.flags.writeable:  # else it is a view that all batches share
             lent._rows = Gathered(
                 input_ids=lent.input_ids,
                 labels=lent.labels,
-                segment_ids=batch.segment_ids.reshape(shape),
-                position_ids=batch.position_ids.reshape(shape),
-                loss_weights=batch.loss_weights.reshape(shape),
+                segment_ids=_fitting(batch.segment_ids, shape, COUNT),
+                position_ids=_fitting(batch.position_ids, shape, COUNT),
+                loss_weights=_fitting(batch.loss_weights, shape, WEIGHT),
             )
         return lent
 
@@ -65,14 +63,34 @@ class Memory:
         return self._rows
 
 
+def _fitting(array: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Return memory that a batch can be put into as it is, [rows, T], or raise ConfigError."""
+    if array.shape == shape and array.dtype == dtype and array.flags.carray:
+        return array if len(shape) == 2 else array.reshape(-1, shape[-1])
+    flags = {"not contiguous": not array.flags.c_contiguous, "read-only": not array.flags.writeable}
+    faults = [name for name, holds in flags.items() if holds]
+    raise ConfigError(
+        "a batch cannot be put into this memory",
+        expected=f"{dtype} {shape}, contiguous, writable",
+        actual=", ".join((f"{array.dtype} {array.shape}", *faults)),
+    )
+
+
+def _checked(allocate: Allocate) -> Allocate:
+    def allocate_fitting(shape: tuple[int, int], dtype: Any) -> np.ndarray:
+        return _fitting(np.asarray(allocate(shape, dtype)), shape, dtype)
+
+    return allocate_fitting
+
+
 class Ring:
     """Memory for `size` batches; the n-th batch gets the memory of the one `size` before it."""
 
-    def __init__(self, size: int, make: Callable[[], Memory]) -> None:
+    def __init__(self, size: int, make: Callable[[], BatchMemory]) -> None:
         self._make = make
-        self._places: list[Memory | None] = [None] * size
+        self._places: list[BatchMemory | None] = [None] * size
 
-    def __getitem__(self, number: int) -> Memory:
+    def __getitem__(self, number: int) -> BatchMemory:
         place = number % len(self._places)
         memory = self._places[place]
         if memory is None:

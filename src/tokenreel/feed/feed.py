@@ -6,7 +6,6 @@ contiguous part of it. Iterating only counts; the state is a step and a fingerpr
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict
@@ -21,7 +20,7 @@ import numpy as np
 from tokenreel.errors import ConfigError
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.batcher import Batcher
-from tokenreel.feed.buffers import Allocate, Memory, Ring
+from tokenreel.feed.buffers import Allocate, BatchMemory, Ring
 from tokenreel.feed.denominators import Denominators
 from tokenreel.feed.prefetch import ahead
 from tokenreel.feed.read_ahead import ReadAhead
@@ -70,6 +69,7 @@ class Feed:
         self._set_order(order_rows(self.recipe, self.plans))
         self.step = 0
         self._changes: list[dict[str, Any]] = []
+        self._wound = 0  # how often a state was loaded
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -96,18 +96,12 @@ class Feed:
         fresh memory costs more than what is put into it.
         """
         size = self._batcher.rank_rows(rank, world)
-        if step < 0:
-            raise ConfigError("bad step", expected=">= 0", actual=step)
+        _check_step(step)
         if out is None:
-            return self._batcher.make(step, rank * size, self._batcher.memory(size), self._team)
-        shape = self._batcher.shape(size)
-        if out.input_ids.shape != shape:
-            raise ConfigError(
-                "the batch that lends its memory has another shape",
-                expected=shape,
-                actual=out.input_ids.shape,
-            )
-        return self._batcher.make(step, rank * size, Memory.of(out), self._team)
+            memory = self._batcher.memory(size)
+        else:
+            memory = BatchMemory.of(out, shape=self._batcher.shape(size))
+        return self._batcher.make(step, rank * size, memory, self._team)
 
     def denominators(self, step: int) -> Denominators:
         """Return what a token mean and a sample mean of a global step are divided by.
@@ -115,8 +109,7 @@ class Feed:
         The same on every rank and for any number of ranks and microbatches. Costs some ten
         microseconds and a microsecond for each row of the global step; no batch is made.
         """
-        if step < 0:
-            raise ConfigError("bad step", expected=">= 0", actual=step)
+        _check_step(step)
         return self._batcher.denominators(step)
 
     def weight_sum(self, step: int) -> float:
@@ -141,6 +134,7 @@ class Feed:
         with keep=1 a batch is valid until the next is asked for, with keep=2 until the next
         but one, then its memory is used again. `allocate(shape, dtype)` gives the memory,
         pinned for instance; with `keep` that is asked `prefetch + keep` times and no more.
+        A change of weights holds from the next batch on; a loaded state ends the stream.
         """
         size = self._batcher.rank_rows(rank, world)  # refused here, not at the first batch
         for name, value, least in (("prefetch", prefetch, 0), ("keep", keep, 1)):
@@ -152,21 +146,28 @@ class Feed:
         return self._stream(rank * size, size, prefetch, memories)
 
     def _stream(
-        self, first_row: int, num_rows: int, prefetch: int, memories: Iterator[Memory]
+        self, first_row: int, num_rows: int, prefetch: int, memories: Iterator[BatchMemory]
     ) -> Iterator[Batch]:
         team = self._team if prefetch == 0 else ALONE  # else threads make a batch each
         read_ahead = ReadAhead(lambda step: self._batcher.announce(step, first_row, num_rows))
 
-        def make(job: tuple[int, Memory]) -> tuple[Batcher, Memory, Batch]:
+        def make(job: tuple[int, BatchMemory]) -> tuple[Batcher, BatchMemory, Batch]:
             (step, memory), batcher = job, self._batcher
             read_ahead.before(step)
             batch = batcher.make(step, first_row, memory, team)
             read_ahead.after(step)
             return batcher, memory, batch
 
-        jobs = zip(range(self.step, self.recipe.steps or sys.maxsize), memories, strict=False)
+        end = self.recipe.steps
+        steps = count(self.step) if end is None else range(self.step, end)
+        wound, jobs = self._wound, zip(steps, memories, strict=False)
         with closing(ahead(make, jobs, depth=prefetch, threads=self._team.size)) as made:
             for batcher, memory, batch in made:
+                if wound != self._wound:
+                    raise ConfigError(
+                        "a state was loaded while the feed was streamed",
+                        remedy="begin another stream: it starts at the step of the state",
+                    )
                 # A batch made ahead of a change of weights is of an order that is gone.
                 if batcher is not self._batcher:
                     batch = make((batch.step, memory))[2]
@@ -181,6 +182,7 @@ class Feed:
 
     def epoch_of(self, step: int) -> dict[str, float]:
         """Return how many epochs of each source come before a step."""
+        _check_step(step)
         counts = self.order.counts(step * self.recipe.batch_size)
         return {
             source.name: int(count) / plan.num_rows
@@ -191,6 +193,7 @@ class Feed:
         self, step: int, *, tokenizer: str | PathLike[str] | Tokenizer | None = None
     ) -> Explained:
         """Say which documents a step shows, row by row; with a tokenizer, also their text."""
+        _check_step(step)
         if tokenizer is None:
             return explain(self, step)
         from tokenreel.text.tokenizers import load_tokenizer  # only a text needs it
@@ -212,10 +215,13 @@ class Feed:
 
         Phases of the recipe that have not come yet no longer do.
         """
+        self._set_order(self._changed(self.order, self.step, weights))
+        self._changes.append({"step": self.step, "weights": dict(weights)})
+
+    def _changed(self, order: Order, step: int, weights: Mapping[str, float]) -> Order:
         names = [source.name for source in self.recipe.sources]
         shares = normalised(weights, names, temperature=self.recipe.temperature)
-        self._set_order(self.order.change(self.step * self.recipe.batch_size, shares))
-        self._changes.append({"step": self.step, "weights": dict(weights)})
+        return order.change(step * self.recipe.batch_size, shares)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the feed is: a step, and what it must fit to be loaded."""
@@ -224,12 +230,18 @@ class Feed:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where the state says; a state of something else raises MismatchError."""
         check_state(state, self.identity)
-        self._set_order(order_rows(self.recipe, self.plans))
-        self._changes = []
+        order = order_rows(self.recipe, self.plans)
         for change in state["changes"]:
-            self.step = int(change["step"])
-            self.change_weights(change["weights"])
-        self.step = int(state["step"])
+            order = self._changed(order, change["step"], change["weights"])
+        self._set_order(order)
+        self._changes = [dict(change) for change in state["changes"]]
+        self.step = state["step"]
+        self._wound += 1
+
+
+def _check_step(step: int) -> None:
+    if step < 0:
+        raise ConfigError("bad step", expected=">= 0", actual=step)
 
 
 def _as_spec(tokenizer: str | PathLike[str] | Tokenizer) -> str | Path | Tokenizer:

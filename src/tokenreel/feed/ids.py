@@ -8,6 +8,7 @@ any other, nowhere.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -41,15 +42,12 @@ class IdRows:
         if self._padding[0] != pad_id:
             self._padding = pad_id, self._pad_shard(pad_id, shards[0].dtype)
         # Padding is a second piece of each row, of a shard that holds nothing else.
-        rows = pieces.num_rows
-        table = np.zeros((3, rows, 2), np.int64)
-        table[0, :, 0], table[0, :, 1] = buffer, len(shards)
-        table[1, :, 0] = pieces.start
-        table[2, :, 0] = pieces.length
-        np.subtract(self.seq_len + 1, pieces.length, out=table[2, :, 1])
-        first = np.zeros(2 * rows, bool)
-        first[::2] = True
-        columns = (np.arange(0, 2 * rows + 1, 2), *table.reshape(3, -1), first)
+        offsets, ends, first = _with_padding(pieces.num_rows, len(shards), self.seq_len + 1)
+        table = ends.copy()
+        tokens, padding = table[:, :, 0], table[2, :, 1]
+        tokens[0], tokens[1], tokens[2] = buffer, pieces.start, pieces.length
+        padding -= pieces.length
+        columns = (offsets, *table.reshape(3, -1), first)
         return self._gather((*shards, self._padding[1]), columns)
 
     def _pad_shard(self, pad_id: int, dtype: np.dtype) -> np.ndarray:
@@ -78,8 +76,8 @@ class IdRows:
         """Gather rows; the columns are row offsets, buffer, start, length and first of pieces."""
         offsets, buffer, start, length, first = columns
         rows = len(offsets) - 1
-        both = self._memory.array((2, rows, self.seq_len), np.int64)
-        target, (inputs, labels) = np.arange(rows), both
+        inputs, labels = self._memory.array((2, rows, self.seq_len), np.int64)
+        target = _all_rows(rows)
         extension = native.extension()
         if extension is None:
             nothing = np.full(len(start), -1)
@@ -90,10 +88,37 @@ class IdRows:
                 shards, pieces, whole, out_row=target, buffer=buffer, spans=None, pad_id=0
             )
             return inputs, labels
-        kind = f"{shards[0].dtype.kind}{shards[0].dtype.itemsize}"
+        kind = shards[0].dtype.str[1:]
         nothing_else = (None,) * 7  # no segments, positions, weights; every token weighs 1
         extension.gather(
             shards, kind, self.seq_len, 0, offsets, target, buffer, start, length, first,
             inputs, labels, *nothing_else,
         )  # fmt: skip
         return inputs, labels
+
+
+@lru_cache(maxsize=8)
+def _all_rows(count: int) -> np.ndarray:
+    return _shared(np.arange(count))
+
+
+@lru_cache(maxsize=8)
+def _with_padding(
+    rows: int, shard: int, num_slots: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return what does not depend on which rows they are, of two pieces each.
+
+    Row offsets; shard, start and length, [3, rows, 2], of padding that fills a row; first.
+    """
+    pieces = np.zeros((3, rows, 2), np.int64)
+    pieces[0, :, 1], pieces[2, :, 1] = shard, num_slots
+    return (
+        _shared(np.arange(0, 2 * rows + 1, 2)),
+        _shared(pieces),
+        _shared(np.tile([True, False], rows)),
+    )
+
+
+def _shared(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 KEPT = 16  # arrays; a batch or two and what is made ahead
-UNUSED = 3  # references to an array that nobody holds: the list, the loop, the question
 
 
 class Memory:
@@ -24,15 +23,22 @@ class Memory:
     def __init__(self) -> None:
         self._kept: list[np.ndarray] = []
         self._lock = Lock()
+        self._unheld = _count_references([np.empty(0)])[0]
 
     def array(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Return an array, not filled; its memory may have been another's."""
         kind = np.dtype(dtype)
         num_bytes = math.prod(shape) * kind.itemsize
         with self._lock:
-            for block in self._kept:
-                if block.nbytes == num_bytes and sys.getrefcount(block) == UNUSED:
+            counts = _count_references(self._kept)
+            for block, count in zip(self._kept, counts, strict=True):
+                if block.nbytes == num_bytes and count == self._unheld:
                     return block.view(kind).reshape(shape)
             block = np.empty(num_bytes, np.uint8)
             self._kept = [*self._kept[1 - KEPT :], block]
             return block.view(kind).reshape(shape)
+
+
+def _count_references(arrays: list[np.ndarray]) -> list[int]:
+    """Return how often each array of a list is held; Pythons differ in what they count as well."""
+    return [sys.getrefcount(array) for array in arrays]

@@ -7,10 +7,13 @@ step, whatever was waiting.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
+
+from tokenreel.errors import ConfigError
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -27,6 +30,7 @@ def ahead(
     if depth == 0:
         yield from map(make, items)
         return
+    process = os.getpid()
     waiting: deque[Future[Made]] = deque()
     pool = ThreadPoolExecutor(threads, thread_name_prefix="tokenreel-feed")
     try:
@@ -34,7 +38,20 @@ def ahead(
             waiting.append(pool.submit(make, item))
             if len(waiting) > depth:
                 yield waiting.popleft().result()
+                _check_process(process)
         while waiting:
             yield waiting.popleft().result()
+            _check_process(process)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _check_process(process: int) -> None:
+    """Refuse to wait for threads that a forked process has not inherited."""
+    if os.getpid() != process:
+        raise ConfigError(
+            "the stream was begun in another process",
+            expected=f"process {process}",
+            actual=f"process {os.getpid()}",
+            remedy="begin a stream in each process",
+        )

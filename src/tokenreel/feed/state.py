@@ -34,7 +34,7 @@ def make_state(
 
 def check_state(state: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
     """Raise unless a state belongs to a feed of this identity and can be gone on from."""
-    version = state.get("version")
+    version = state.get("version") if isinstance(state, Mapping) else None
     if version != VERSION:
         newer = isinstance(version, int) and version > VERSION
         raise ConfigError(
@@ -56,12 +56,27 @@ def check_state(state: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
             differing=differing,
             remedy="resume with the stores and the recipe it was saved with",
         )
-    steps = [*(change["step"] for change in state["changes"]), state["step"]]
+    changes = state["changes"]
+    if not isinstance(changes, (list, tuple)) or not all(map(_is_change, changes)):
+        raise ConfigError(
+            "bad changes in a feed's state",
+            expected="a list of steps with their weights",
+            actual=repr(changes),
+        )
+    steps = [*(change["step"] for change in changes), state["step"]]
     for before, step in zip([0, *steps], steps, strict=False):
         if isinstance(step, bool) or not isinstance(step, int) or step < before:
             raise ConfigError(
                 "bad step in a feed's state", expected=f">= {before:,}", actual=repr(step)
             )
+
+
+def _is_change(change: Any) -> bool:
+    return (
+        isinstance(change, Mapping)
+        and set(change) == {"step", "weights"}
+        and isinstance(change["weights"], Mapping)
+    )
 
 
 def leaves(value: Any, prefix: str = "") -> dict[str, Any]:

@@ -10,7 +10,6 @@ tokens' size, instead of a search that misses the cache at every step.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from threading import Lock
 
 import numpy as np
 
@@ -76,7 +75,6 @@ class Tables:
         self._order = order
         self._pad_id = pad_id
         self._held: list[np.ndarray] = []  # what the tables point to
-        self._opening = Lock()
         self._first_shard = np.cumsum([0, *(len(split.shards) for split in self._splits)])
         self._shards = np.zeros(self._first_shard[-1], SHARD)
         sources = np.zeros(len(plans), SOURCE)
@@ -90,7 +88,8 @@ class Tables:
         dtype = split.shards[0].token_file.dtype
         source["kind"], columns = columns_of(plan)
         source["num_rows"] = plan.num_rows
-        source["limit"] = NO_LIMIT if item.max_epochs is None else item.max_epochs * plan.num_rows
+        limit = NO_LIMIT if item.max_epochs is None else item.max_epochs * plan.num_rows
+        source["limit"] = min(limit, NO_LIMIT)
         source["epoch"] = -EPOCHS  # no permutation yet
         source["shuffled"] = item.shuffle
         source["first_shard"], source["num_shards"] = self._first_shard[number], len(split.shards)
@@ -169,10 +168,11 @@ class Tables:
         entry = np.zeros((), SHARD)
         self._describe(entry, split.shards[local], by_document=self._cut[number])
         entry["continued"] = local > 0 and split.shards[local - 1].continues
-        with self._opening:
-            shards = self._shards.copy()
-            shards[place] = entry
-            self._shards = shards
+        # No lock, which a process forked meanwhile would wait for: what threads undo of each
+        # other's work is asked for again.
+        shards = self._shards.copy()
+        shards[place] = entry
+        self._shards = shards
 
     def _describe(self, entry: np.ndarray, shard: Shard, *, by_document: bool) -> None:
         entry["is_open"], entry["tokens"] = True, self._address(shard.tokens)

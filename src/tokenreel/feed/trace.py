@@ -181,7 +181,7 @@ def where(
 ) -> list[Hit]:
     """Say which steps show a document.
 
-    Without `stop_step`, up to the recipe's end or that of the next epoch.
+    Without `stop_step`, up to the recipe's end, or where it has none, that of the next epoch.
     """
     names = [item.name for item in feed.recipe.sources]
     if source not in names:
@@ -199,10 +199,11 @@ def where(
     size, num_rows = feed.recipe.batch_size, feed.plans[number].num_rows
     first = int(feed.order.counts(start_step * size)[number]) // num_rows
     last = first + 1
-    if stop_step is not None:
-        last = int(feed.order.counts(stop_step * size)[number]) // num_rows
-    elif feed.recipe.steps is not None:
+    if stop_step is None:
         stop_step = feed.recipe.steps
+    if stop_step is not None:
+        stop_step = max(stop_step, start_step)
+        last = int(feed.order.counts(stop_step * size)[number]) // num_rows
     hits = []
     for row, start, stop in feed.plans[number].find(document):
         for epoch, position in feed.order.positions(number, row, epochs=range(first, last + 1)):

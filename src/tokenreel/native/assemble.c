@@ -98,7 +98,7 @@ PyObject *tokenreel_announce(PyObject *self, PyObject *args) {
     if (!tokenreel_take_tables(args, tables, &q)) return NULL;
     rest = PyTuple_GetSlice(args, 1 + TOKENREEL_TABLES, PyTuple_Size(args));
     if (!rest || !PyArg_ParseTuple(rest, "nn", &seq_len, &q.count)) goto done;
-    if (seq_len < 1 || q.count < 0) {
+    if (seq_len < 1 || q.count < 0 || q.count > INT32_MAX) {
         PyErr_SetString(PyExc_ValueError, "announce: no such rows");
         goto done;
     }

@@ -12,7 +12,7 @@ typedef struct {
     const float *span_weight;
     const Py_buffer *shards;
     int8_t kind;
-    Py_ssize_t num_rows, num_pieces, num_shards, num_inputs, out_rows;
+    Py_ssize_t num_rows, num_pieces, num_shards, num_spans, num_inputs, out_rows;
 } request;
 
 static int item_size(const request *q) { return q->kind < 0 ? -q->kind : q->kind; }
@@ -31,7 +31,8 @@ static int check(const request *q) {
             total += q->length[p];
             if (total > q->num_inputs + 1) return 0;
             if (q->span_offsets &&
-                (q->span_offsets[p] < 0 || q->span_offsets[p + 1] < q->span_offsets[p]))
+                (q->span_offsets[p] < 0 || q->span_offsets[p + 1] < q->span_offsets[p] ||
+                 q->span_offsets[p + 1] > q->num_spans))
                 return 0;
         }
     }
@@ -110,7 +111,8 @@ PyObject *tokenreel_gather(PyObject *self, PyObject *args) {
         .span_stop = views[SPAN_STOP].buf, .span_weight = views[SPAN_WEIGHT].buf,
         .shards = shards, .kind = kind[0] == 'i' ? (int8_t)-size : size, .num_shards = num_shards,
         .num_rows = views[ROW_OFFSETS].len / 8 - 1, .num_pieces = views[BUFFER].len / 8,
-        .num_inputs = width, .out_rows = width > 0 ? views[INPUTS].len / 8 / width : 0,
+        .num_spans = views[SPAN_START].len / 8, .num_inputs = width,
+        .out_rows = width > 0 ? views[INPUTS].len / 8 / width : 0,
     };
     tokenreel_output out = {
         .seq_len = width, .pad = pad, .out_row = q.out_row, .inputs = views[INPUTS].buf,
@@ -130,8 +132,7 @@ PyObject *tokenreel_gather(PyObject *self, PyObject *args) {
                (!out.weights || views[WEIGHTS].len == slots * 4) &&
                (!q.span_offsets || (views[SPAN_OFFSETS].len == (pieces + 1) * 8 &&
                                     views[SPAN_START].len == views[SPAN_STOP].len &&
-                                    views[SPAN_WEIGHT].len * 2 == views[SPAN_START].len &&
-                                    q.span_offsets[pieces] * 8 <= views[SPAN_START].len));
+                                    views[SPAN_WEIGHT].len == q.num_spans * 4));
     if (!fits || !check(&q)) {
         PyErr_SetString(PyExc_ValueError, "gather: sizes do not fit");
         goto done;

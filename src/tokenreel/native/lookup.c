@@ -207,8 +207,8 @@ static int add_spans(const tokenreel_shard *shard, tokenreel_piece *piece, int64
             float weight;
         } turn;
         memcpy(&turn, turns + n * TURN_BYTES, 20);
+        if (turn.start >= (uint64_t)(start + piece->length)) break;
         int64_t begin = (int64_t)turn.start - start;
-        if (begin >= piece->length) break;
         int64_t stop = begin + turn.length - turn.tail;
         begin += turn.head;
         if (stop <= 0 || stop <= begin || !(turn.weight > 0)) continue;

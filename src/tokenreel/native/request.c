@@ -51,8 +51,9 @@ static int64_t locate(const request *q, int32_t *source, int64_t *row) {
 
 /* Find the pieces of the rows that are asked for; `rows` is to be freed in any case. */
 int64_t tokenreel_find(const request *q, Py_ssize_t seq_len, tokenreel_rows *rows) {
-    int32_t *source = malloc((size_t)(q->count + 1) * sizeof *source);
-    int64_t *row = malloc((size_t)(q->count + 1) * sizeof *row), missing = TOKENREEL_MEMORY;
+    /* Zeros, so that not even a mixture that makes no sense leads to a source that is none. */
+    int32_t *source = calloc((size_t)q->count + 1, sizeof *source);
+    int64_t *row = calloc((size_t)q->count + 1, sizeof *row), missing = TOKENREEL_MEMORY;
     *rows = (tokenreel_rows){0};
     if (source && row && tokenreel_allocate_rows(rows, q->count)) missing = locate(q, source, row);
     if (!missing) missing = tokenreel_look_up(q->sources, q->shards, source, row, seq_len, rows);

@@ -60,7 +60,7 @@ class Mixture:
     def locate(self, start: int, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Return source (int32) and row number (int64) of `count` positions from `start` on."""
         if start < 0 or start + count > MAX_TIME:
-            raise ConfigError("position out of range", expected="0 to 2**44", actual=start + count)
+            raise position_error(start if start < 0 else start + count)
         if self.schedule.num_sources == 1:
             return np.zeros(count, np.int32), np.arange(start, start + count)
         extension = native.extension()
@@ -88,6 +88,8 @@ class Mixture:
 
     def counts(self, position: int) -> np.ndarray:
         """Return how many rows of each source come before a position, int64 [S]."""
+        if not 0 <= position <= MAX_TIME:
+            raise position_error(position)
         lows, sources, _ = self._merge(position, position)
         before = sources[: position - int(lows.sum())]
         return lows + np.bincount(before, minlength=len(lows))
@@ -128,3 +130,8 @@ class Mixture:
                 before = before + self.count_before(other, due[comes], tied=tied)
         positions[comes] = before
         return positions
+
+
+def position_error(position: int) -> ConfigError:
+    """Return the error for a position that no run has."""
+    return ConfigError("position out of range", expected="0 to 2**44", actual=position)

@@ -18,7 +18,7 @@ import numpy as np
 
 from tokenreel.errors import ConfigError
 from tokenreel.order import mixture, permutation
-from tokenreel.order.mixture import Mixture
+from tokenreel.order.mixture import Mixture, position_error
 from tokenreel.order.permutation import Permutation
 from tokenreel.order.schedule import Change, make_schedule
 from tokenreel.seeds import derive_key
@@ -113,9 +113,10 @@ class Order:
 
     def era(self, position: int) -> Era:
         """Return what holds at a position."""
-        if position >= self.eras[-1].start:
-            return self.eras[-1]
-        return next(era for era in reversed(self.eras) if era.start <= position)
+        for era in reversed(self.eras):
+            if position >= era.start:
+                return era
+        raise position_error(position)
 
     def locate(self, start: int, count: int) -> Located:
         """Return source, epoch and row of `count` positions from `start` on."""

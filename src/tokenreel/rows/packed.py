@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tokenreel.errors import ConfigError
+from tokenreel.errors import ConfigError, DamageError
 from tokenreel.rows.packing import MAX_CAPACITY, check_method, pack
 from tokenreel.rows.packing import VERSION as PACKING_VERSION
 from tokenreel.rows.pieces import Pieces, ragged_index
@@ -115,16 +115,30 @@ class Packed:
     def pieces(self, rows: np.ndarray) -> Pieces:
         """Return the pieces of the rows with these numbers."""
         table = self.table
-        first = table.row_offsets[rows]
-        counts = table.row_offsets[rows + 1] - first
-        index = ragged_index(first, counts)
+        first, stop = table.row_offsets[rows], table.row_offsets[rows + 1]
+        if ((first < 0) | (first > stop) | (stop > len(table.positions))).any():
+            raise self._damage()
+        index = ragged_index(first, stop - first)
+        offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(stop - first)))
+        position, length = table.positions[index], table.lengths[index].astype(np.int64)
+        shown = np.concatenate((np.zeros(1, np.int64), np.cumsum(length)))[offsets]
+        outside = (length < 1) | (position < 0) | (position > self.split.num_tokens - length)
+        if outside.any() or (np.diff(shown) > self.seq_len + 1).any():
+            raise self._damage()
         return token_pieces(
             self.split,
-            np.concatenate((np.zeros(1, np.int64), np.cumsum(counts))),
-            position=table.positions[index],
-            length=table.lengths[index].astype(np.int64),
+            offsets,
+            position=position,
+            length=length,
             document=table.documents[index],
             first=table.flags[index] == FIRST,
+        )
+
+    def _damage(self) -> DamageError:
+        return DamageError(
+            "a row of the packed plan leads nowhere",
+            where=self.split.shards[0].token_file.path.parent,
+            remedy="remove the folder .plans: the plan is made again when it is needed",
         )
 
     def find(self, document: int) -> list[tuple[int, int, int]]:

@@ -1,17 +1,21 @@
 """Where the plans of a store are kept: `.plans/` in the store, else the user's cache folder.
 
 A plan has the name of what it depends on: the store's content, the split, the settings.
-So a plan never has to be declared out of date, and processes that plan the same thing at
-the same time end with the same bytes. A damaged plan is made again. Plans of a store that
-was replaced stay until someone removes `.plans/`; nothing needs them.
+So a plan never has to be declared out of date. Of processes that need the same plan at the
+same time, such as the ranks of a run, one makes it while the others wait; where folders
+cannot be locked each makes it, and they end with the same bytes. A damaged plan is made
+again. Plans of a store that was replaced stay until someone removes `.plans/`; nothing
+needs them.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,29 +63,50 @@ class PlanCache:
                     return open_plan(folder / name, identity)
                 except StoreError as error:
                     logger.warning("a damaged plan is made again: %s", error)
-        return open_plan(self._write(name, identity, make), identity)
-
-    def _write(
-        self,
-        name: str,
-        identity: Mapping[str, object],
-        make: Callable[[Ledger], Iterable[Table]],
-    ) -> Path:
         for folder in self.folders:
-            ledger: Ledger = {}
             try:
-                write_plan(
-                    folder / name,
-                    make(ledger),
-                    identity=identity,
-                    ledger=ledger,
-                    filesystem=self.filesystem,
-                )
-                return folder / name
+                return self._make(folder, name, identity, make)
             except WriteError as error:
                 if folder == self.folders[-1] or not _is_read_only(error):
                     raise
         raise WriteError("there is no folder to keep a plan in")
+
+    def _make(
+        self,
+        folder: Path,
+        name: str,
+        identity: Mapping[str, object],
+        make: Callable[[Ledger], Iterable[Table]],
+    ) -> tuple[Table, Ledger]:
+        self.filesystem.make_dir(folder)
+        with _turn_in(folder):
+            with suppress(StoreError):  # the one that was waited for may have made it
+                return open_plan(folder / name, identity)
+            ledger: Ledger = {}
+            write_plan(
+                folder / name,
+                make(ledger),
+                identity=identity,
+                ledger=ledger,
+                filesystem=self.filesystem,
+            )
+            return open_plan(folder / name, identity)
+
+
+@contextmanager
+def _turn_in(folder: Path) -> Iterator[None]:
+    """Wait until nobody else plans in a folder; where it cannot be locked, do not wait."""
+    descriptor = -1
+    try:
+        with suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        if descriptor >= 0:
+            with suppress(OSError):  # a child forked meanwhile would hold on to it
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
 
 
 def _is_read_only(error: WriteError) -> bool:

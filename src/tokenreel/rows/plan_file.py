@@ -168,8 +168,22 @@ def open_plan(folder: Path, identity: Mapping[str, object]) -> tuple[Table, Ledg
                 expected=expected,
                 actual=header.get(name),
             )
-    columns = {file.path.name: file.map() for file in _files(folder, header)}
-    return Table(**columns), dict(header["ledger"])
+    files = {file.path.name: file for file in _files(folder, header)}
+    _check_counts(folder, {name: file.count for name, file in files.items()})
+    return Table(**{name: file.map() for name, file in files.items()}), dict(header["ledger"])
+
+
+def _check_counts(folder: Path, counts: Mapping[str, int]) -> None:
+    """Refuse columns that make no table: who looks rows up reads all of them alike."""
+    pieces = {name: count for name, count in counts.items() if name != "row_offsets"}
+    if counts["row_offsets"] < 2 or len(set(pieces.values())) != 1:
+        raise DamageError(
+            "the columns make no table",
+            where=folder / HEADER,
+            expected="one row or more, and as many pieces in every column",
+            actual=", ".join(f"{name} {count:,}" for name, count in counts.items()),
+            remedy="plan again",
+        )
 
 
 def check_plan(folder: Path) -> list[StoreError]:

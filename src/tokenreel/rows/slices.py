@@ -57,13 +57,13 @@ class Slices:
         return Pieces(
             shard=shard,
             start=(numbers - self.row_starts[shard]) * self.num_slots,
-            **_same_for_all(len(numbers), self.num_slots),
+            **one_piece_each(len(numbers), self.num_slots),
         )
 
 
 @lru_cache(maxsize=8)
-def _same_for_all(count: int, num_slots: int) -> dict[str, np.ndarray]:
-    """Return what does not depend on which rows they are: batches of one size share it."""
+def one_piece_each(count: int, num_slots: int) -> dict[str, np.ndarray]:
+    """Return what does not depend on where rows of one piece lie: batches of one size share it."""
     columns = {
         "row_offsets": np.arange(count + 1),
         "length": np.full(count, num_slots),

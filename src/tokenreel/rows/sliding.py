@@ -13,6 +13,7 @@ import numpy as np
 
 from tokenreel.errors import ConfigError
 from tokenreel.rows.pieces import Pieces
+from tokenreel.rows.slices import one_piece_each
 from tokenreel.store.split import Split
 
 
@@ -51,10 +52,7 @@ class SlidingWindows:
         """Return the pieces of the rows with these numbers, int64 [n]: one each."""
         shard = np.searchsorted(self.row_starts, rows, side="right") - 1
         return Pieces(
-            row_offsets=np.arange(len(rows) + 1),
             shard=shard,
             start=rows - self.row_starts[shard],
-            length=np.full(len(rows), self.seq_len + 1),
-            document=np.full(len(rows), -1),
-            first=np.ones(len(rows), bool),
+            **one_piece_each(len(rows), self.seq_len + 1),
         )

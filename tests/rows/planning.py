@@ -1,0 +1,59 @@
+"""Plans beside a store, and disks that fail while they are written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from tokenreel.rows.packed import Packed
+from tokenreel.rows.plan_cache import plan_cache
+from tokenreel.store.filesystem import FileSystem
+from tokenreel.store.store import Store
+
+LENGTHS = [9, 30, 4, 17, 2, 12, 6, 0, 1, 25]
+
+
+def plan_of(store: Store, *, filesystem: FileSystem | None = None, **options: Any) -> Packed:
+    cache = plan_cache(store, filesystem=filesystem or FileSystem())
+    settings: dict[str, Any] = {"seq_len": 11, "block_docs": 3, **options}
+    return Packed(split=store["train"], cache=cache, **settings)
+
+
+def plan_folder(store: Store) -> Path:
+    (folder,) = (store.path / ".plans").iterdir()
+    return folder
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+
+
+class Observed(FileSystem):
+    """Keep the operations in mind; fail those in one folder as a read-only disk would."""
+
+    def __init__(self, *, read_only: Path | None = None, code: int = 30) -> None:
+        self.operations: list[str] = []
+        self._read_only = read_only
+        self._code = code
+
+    def observe(self, operation: str, path: Path, *, target: Path | None = None) -> None:
+        self.operations.append(operation)
+        if self._read_only is not None and self._read_only in path.parents:
+            raise OSError(self._code, os.strerror(self._code))
+
+
+class FullAfter(FileSystem):
+    """A disk that has room for so many operations."""
+
+    def __init__(self, num_operations: int) -> None:
+        self._left = num_operations
+
+    def observe(self, operation: str, path: Path, *, target: Path | None = None) -> None:
+        self._left -= 1
+        if self._left < 0 and operation in ("write", "create", "sync"):
+            raise OSError(28, "No space left on device")
