@@ -1,12 +1,13 @@
 """The ranks of a run under torch.distributed.
 
-    python -m tests.adapters.rank_program TASK WORLD FOLDER
+    python -m tests.adapters.rank_program        reads lines: ["TASK", WORLD, "FOLDER"]
 
 torch is imported once, then every rank is a process forked from there. `train` takes
-batches, keeps them as files, and saves the state after each step; before step `WAIT_AT`
-rank 1 waits to be killed, if asked to; four ranks try themselves in groups first.
+batches, keeps them as files, and saves the state after each step; of two ranks, rank 1
+waits before step `WAIT_AT` to be killed; four ranks try themselves in groups first.
 `disagree` tries runs whose ranks do not see the same, and writes down the error that each
-raised. Prints the exit codes of all ranks.
+raised. `trainer` lets the Trainer of transformers do the training. Prints the exit codes
+of all ranks of each run.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import multiprocessing
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +28,20 @@ import numpy as np
 import torch.distributed as dist
 from tests.adapters.making import equals, mixed_recipe
 
+from tokenreel.dropin import (
+    DataConfig,
+    DistributedSampler,
+    MixtureSampler,
+    StatefulDataLoader,
+    make_pipeline,
+)
 from tokenreel.errors import TokenreelError
 from tokenreel.feed.feed import Feed
 from tokenreel.torch import FeedLoader
 
 WAIT_AT = 5
 STEPS = 10
+MOST_SECONDS = 100
 
 
 def train(rank: int, folder: Path) -> None:
@@ -43,7 +54,7 @@ def train(rank: int, folder: Path) -> None:
         loader.load_state_dict(json.loads(saved.read_text()))
     for batch in loader:
         step = loader.feed.step - 1
-        if step == WAIT_AT and rank == 1 and "WAIT" in os.environ:
+        if step == WAIT_AT and rank == 1 and dist.get_world_size() == 2:
             (folder / "waiting").write_text(str(os.getpid()))
             time.sleep(60)
         seen = batch["loss_weights"].sum()
@@ -86,18 +97,68 @@ def disagree(rank: int, folder: Path) -> None:
         "ranks": (same, {"rank": 0, "world": 2}),
         "divide": (replace(same, batch_size=9), {}),
     }
-    errors = {}
-    for name, (feed, options) in cases.items():
-        try:
-            next(iter(FeedLoader(feed, **options)))
-            errors[name] = "none"
-        except TokenreelError as error:
-            errors[name] = f"{type(error).__name__}: {error}"
+    errors = {
+        name: error_of(partial(FeedLoader, feed, **options))
+        for name, (feed, options) in cases.items()
+    }
+    errors |= disagree_in_files(folder, other)
     (folder / f"errors-{rank}.json").write_text(json.dumps(errors))
+
+
+def disagree_in_files(folder: Path, other: bool) -> dict[str, str]:
+    """Let a rank see other files than the rest, through contract 003's names."""
+
+    def made(name: str, *, seed: int = 0, taken: int = 0) -> StatefulDataLoader:
+        settings = DataConfig(dataset_path=str(folder / name))
+        loader = make_pipeline(settings, seq_len=3, batch_size=2, seed=seed).loader
+        loader.load_state_dict({**loader.state_dict(), "batches_yielded": taken, "sampler": {}})
+        return loader
+
+    def mixed(share: float) -> MixtureSampler:
+        return MixtureSampler([0, 10, 20], [share, 1.0])
+
+    def mine() -> DistributedSampler:
+        dataset = range(9 if other else 10)
+        return DistributedSampler(dataset, 2, int(other))  # ranks that are given ask nobody
+
+    return {
+        "same files": error_of(lambda: made("files")),
+        "other tokens": error_of(lambda: made("files-changed" if other else "files")),
+        "no files": error_of(lambda: made("nowhere" if other else "files")),
+        "sampler seed": error_of(lambda: made("files", seed=int(other))),
+        "sampler shares": error_of(lambda: mixed(2.0 if other else 1.0)),
+        "loader state": error_of(lambda: made("files", taken=int(other))),
+        "ranks given": error_of(mine),
+    }
+
+
+def error_of(make: Callable[[], Any]) -> str:
+    """Return the error of making something and taking its first item, or "none"."""
+    try:
+        next(iter(make()))
+    except TokenreelError as error:
+        return f"{type(error).__name__}: {error}"
+    return "none"
+
+
+def train_by_trainer(rank: int, folder: Path) -> None:
+    """Let the Trainer train, and keep what the model was given."""
+    from tests.adapters.test_trainer import rows_recipe, train
+
+    options: dict[str, Any] = {"max_steps": 9, "save_strategy": "no"}
+    recipe = rows_recipe(folder)
+    model = train(recipe, folder / "run", gradient_accumulation_steps=1, **options)
+    given = [batch["input_ids"].numpy() for batch in model.given]
+    np.save(folder / f"given-{rank}.npy", np.stack(given))
+
+
+TASKS = {"train": train, "disagree": disagree, "trainer": train_by_trainer}
 
 
 def run(task: str, rank: int, world: int, folder: Path) -> None:
     """Be one rank."""
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
+    os.environ["MASTER_ADDR"] = "localhost"  # nobody calls there: the group is made first
     dist.init_process_group(
         "gloo",
         init_method=f"file://{folder}/group-{task}-{world}",
@@ -105,24 +166,29 @@ def run(task: str, rank: int, world: int, folder: Path) -> None:
         world_size=world,
         timeout=timedelta(seconds=40),
     )
-    {"train": train, "disagree": disagree}[task](rank, folder)
+    TASKS[task](rank, folder)
     dist.barrier()
     dist.destroy_process_group()
 
 
 def main() -> None:
-    """Fork the ranks and wait for all of them."""
-    task, world, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
-    ranks = []
-    for rank in range(world):
-        process = multiprocessing.get_context("fork").Process(
-            target=run, args=(task, rank, world, folder)
-        )
-        process.start()
-        ranks.append(process)
-    for process in ranks:
-        process.join()
-    print(json.dumps([process.exitcode for process in ranks]))
+    """Fork the ranks of each run that is asked for, and wait for all of them."""
+    fork = multiprocessing.get_context("fork")
+    for line in sys.stdin:
+        task, world, folder = json.loads(line)
+        if task == "trainer":
+            import tests.adapters.test_trainer  # noqa: F401 - once, before there are several
+        processes = [
+            fork.Process(target=run, args=(task, rank, world, Path(folder)))
+            for rank in range(world)
+        ]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(MOST_SECONDS)
+            process.kill()  # only what hangs is still there
+            process.join()
+        print("exit codes", json.dumps([process.exitcode for process in processes]), flush=True)
 
 
 if __name__ == "__main__":

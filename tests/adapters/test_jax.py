@@ -101,6 +101,19 @@ def test_a_loader_resumes_at_every_step(recipe: Recipe) -> None:
     assert len(FeedLoader(short)) == 7
 
 
+def test_weights_changed_on_the_way_hold_from_the_next_batch_on(recipe: Recipe) -> None:
+    feed, loader = Feed(recipe), FeedLoader(recipe)
+    stream = iter(loader)
+    for step in range(4):
+        assert equals(next(stream), feed.batch(step))
+    feed.step = 4
+    for changed in (feed, loader.feed):
+        changed.change_weights({"web": 1, "chat": 20, "notes": 1})
+    for step in range(4, 9):
+        assert equals(next(stream), feed.batch(step))
+    assert loader.state_dict()["changes"][0]["step"] == 4
+
+
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_jax_torch_and_numpy_batches_are_equal(recipe: Recipe, accumulate: int) -> None:
     changed = replace(recipe, accumulate=accumulate)

@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 from tests.adapters import rank_program
 from tests.adapters.making import FIELDS, mixed_recipe, write_stores
+from tests.adapters.ranks import Ranks
 
 from tokenreel.feed.feed import Feed
-
-
-def launch(task: str, world: int, folder: Path, **environment: str) -> subprocess.Popen[str]:
-    """Start the ranks of a run."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.adapters.rank_program", task, str(world), str(folder)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-        cwd=Path(__file__).parents[2],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def finish(ranks: subprocess.Popen[str]) -> list[int]:
-    """Wait for all ranks and return their exit codes; what failed says why."""
-    output, errors = ranks.communicate(timeout=120)
-    print(errors[-4000:])
-    codes: list[int] = json.loads(output)
-    return codes
 
 
 def waiting_rank(folder: Path) -> int:
@@ -60,16 +38,17 @@ def check_step(feed: Feed, folder: Path, step: int) -> int:
 
 
 def test_a_killed_run_goes_on_with_other_processes_and_the_same_global_batches(
-    tmp_path: Path,
+    tmp_path: Path, ranks: Ranks
 ) -> None:
     write_stores(tmp_path)
-    two = launch("train", 2, tmp_path, WAIT="1")
+    ranks.launch("train", 2, tmp_path)
     os.kill(waiting_rank(tmp_path), signal.SIGKILL)
-    codes = finish(two)
+    codes = ranks.finish()
     assert codes[1] == -signal.SIGKILL
     assert codes[0] == 1
     assert not (tmp_path / f"world-{rank_program.WAIT_AT}").exists()
-    assert finish(launch("train", 4, tmp_path)) == [0, 0, 0, 0]
+    ranks.launch("train", 4, tmp_path)
+    assert ranks.finish() == [0, 0, 0, 0]
     feed = Feed(mixed_recipe(tmp_path))
     worlds = [check_step(feed, tmp_path, step) for step in range(rank_program.STEPS)]
     assert worlds == [2] * 5 + [4] * 5

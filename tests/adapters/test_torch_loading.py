@@ -7,6 +7,7 @@ import json
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from tokenreel.feed.plain import CommonFields
 from tokenreel.feed.recipe import Recipe
 from tokenreel.testing import check_resume
 from tokenreel.torch import FeedDataset, FeedLoader, Tensors
-from tokenreel.torch.transfer import Transfer
+from tokenreel.torch.transfer import Transfer, host_memory, torch_memory
 
 
 @pytest.fixture
@@ -94,6 +95,48 @@ def test_what_is_written_into_one_batch_is_not_in_the_next() -> None:
                 made[name].fill_(0)
             assert not equals(made, batch)
             assert equals(tensors(batch), batch)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_batches_are_made_in_the_memory_that_is_given(recipe: Recipe, prefetch: int) -> None:
+    given: list[np.ndarray] = []
+
+    def allocate(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        given.append(torch_memory(shape, dtype))  # what is pinned where there is a GPU
+        return given[-1]
+
+    feed = Feed(recipe)
+    batches = iter(FeedDataset(recipe, prefetch=prefetch, allocate=allocate))
+    for step, batch in enumerate(islice(batches, 6)):
+        assert equals(batch, feed.batch(step))
+        places = {array.ctypes.data for array in given}
+        assert all(tensor.data_ptr() in places for tensor in batch.values())
+
+
+def test_only_a_gpu_is_served_from_pinned_memory() -> None:
+    assert host_memory(torch.device("cpu")) is host_memory(torch.device("meta")) is np.empty
+    pinned = host_memory(torch.device("cuda", 1))
+    assert isinstance(pinned, partial)
+    assert (pinned.func, pinned.keywords) == (torch_memory, {"pin_memory": True})
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_weights_changed_on_the_way_hold_from_the_next_batch_on_and_are_resumed(
+    recipe: Recipe, prefetch: int
+) -> None:
+    feed, loader = Feed(recipe), FeedLoader(recipe, prefetch=prefetch)
+    stream = iter(loader)
+    for step in range(4):
+        assert equals(next(stream), feed.batch(step))
+    feed.step = 4
+    unchanged = feed.batch(4)
+    for changed in (feed, loader.feed):
+        changed.change_weights({"web": 1, "chat": 20, "notes": 1})
+    resumed = FeedLoader(recipe)
+    resumed.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+    for step, batch, again in zip(range(4, 9), stream, resumed, strict=False):
+        assert equals(batch, feed.batch(step)) and equals(again, feed.batch(step))
+    assert not np.array_equal(unchanged.input_ids, feed.batch(4).input_ids)
 
 
 def test_a_loader_yields_the_rank_it_is_and_moves_it_to_the_device(recipe: Recipe) -> None:

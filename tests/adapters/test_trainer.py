@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from accelerate.data_loader import (  # type: ignore[import-untyped]
@@ -15,6 +16,7 @@ from accelerate.data_loader import (  # type: ignore[import-untyped]
     skip_first_batches,
 )
 from tests.adapters.making import SEQ_LEN, VOCAB
+from tests.adapters.ranks import Ranks
 from tests.feed.making import recipe_of, write_store
 from torch.utils.data import DataLoader
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
@@ -31,9 +33,14 @@ def recipe(tmp_path: Path) -> Recipe:
     """Packed and windowed rows whose weights are 0 and 1."""
     write_store(tmp_path / "web", [500, 9, 61, 130], shard_tokens=300)
     write_store(tmp_path / "notes", [9, 2, 14, 21, 5, 11, 30], first_token=800)
+    return rows_recipe(tmp_path)
+
+
+def rows_recipe(folder: Path) -> Recipe:
+    """Return the recipe of the stores in a folder."""
     sources = (
-        Source(name="web", path=str(tmp_path / "web"), weight=0.6),
-        Source(name="notes", path=str(tmp_path / "notes"), rows="packed", weight=0.4),
+        Source(name="web", path=str(folder / "web"), weight=0.6),
+        Source(name="notes", path=str(folder / "notes"), rows="packed", weight=0.4),
     )
     return recipe_of(*sources, seq_len=SEQ_LEN, batch_size=8, seed=3)
 
@@ -111,6 +118,16 @@ def test_a_trainer_resumed_in_mid_epoch_gets_exactly_what_was_to_come(
         train(changed, tmp_path / "other", resume=str(tmp_path / "run/checkpoint-5"))
     with pytest.raises(ConfigError, match=r"is not a step of the recipe \(expected 8 rows, got 4"):
         train(recipe, tmp_path / "other", gradient_accumulation_steps=1)
+
+
+def test_trainers_in_two_processes_get_the_global_batches(
+    recipe: Recipe, tmp_path: Path, ranks: Ranks
+) -> None:
+    ranks.launch("trainer", 2, tmp_path)
+    assert ranks.finish() == [0, 0]
+    given = np.concatenate([np.load(tmp_path / f"given-{rank}.npy") for rank in range(2)], axis=1)
+    feed = Feed(recipe)
+    assert given.tolist() == [feed.batch(step).input_ids.tolist() for step in range(9)]
 
 
 def test_the_models_loss_is_the_feeds(recipe: Recipe) -> None:

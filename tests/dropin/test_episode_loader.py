@@ -20,7 +20,7 @@ from tests.feed.making import scratch
 
 from tokenreel import native
 from tokenreel.dropin import GPTDataLoader, GPTEpisodeDataLoader, make_loader
-from tokenreel.errors import ConfigError
+from tokenreel.errors import ConfigError, DamageError
 from tokenreel.testing import check_resume
 
 LENGTHS = [3, 7, 8, 20, 2, 6, 1, 9, 5, 4, 7, 7]  # block_size is 6: 7 tokens fill a row exactly
@@ -312,3 +312,14 @@ def test_a_batch_that_is_kept_stays_as_it_is(folder):
         loader.get_batch()
     for batch, copy in zip(kept, copies, strict=True):
         assert all(torch.equal(one, other) for one, other in zip(batch, copy, strict=True))
+
+
+@pytest.mark.parametrize("value", [float("nan"), -1.0, float("inf")])
+def test_a_mask_that_is_no_weight_is_refused_where_it_is_shown_and_only_there(tmp_path, value):
+    masks = [[1.0, 1.0, 1.0], [1.0, value, 1.0]]
+    put_split(tmp_path / "train", [[1, 2, 3], [4, 5, 6]], masks, mask_dtype="f4")
+    settings = config(batch_size=1, epoch_shuffle=False)
+    loader = GPTEpisodeDataLoader(settings, None, tmp_path, use_loss_mask=True)
+    assert loader.get_batch()[2].tolist() == [[1, 1, 0, 0, 0, 0]]  # what follows is not looked at
+    with pytest.raises(DamageError, match=r"mask\.bin: a mask is negative or not a number"):
+        loader.get_batch()

@@ -202,6 +202,7 @@ def test_what_is_closed_reads_no_more_and_what_was_read_stays(tmp_path):
     with pytest.raises(ConfigError, match="the dataset is closed"):
         dataset.batch(np.array([0]))
     assert sample["labels"].tolist() == [1, 2, 3] and len(dataset) == 2
+    assert dataset.fingerprint == MemoryMappedDataset(tmp_path, 4).fingerprint
 
 
 def test_a_pickle_of_it_holds_arguments_and_no_tokens(tmp_path):

@@ -135,7 +135,7 @@ def test_the_state_has_the_keys_of_the_contract(dataset):
     for _ in range(3):
         next(stream)
     state = loader.state_dict()
-    assert set(state) == {"epoch", "batches_yielded", "sampler"}
+    assert set(state) == {"epoch", "batches_yielded", "sampler", "store"}
     assert (state["epoch"], state["batches_yielded"]) == (0, 3)
     assert state["sampler"]["samples_yielded"] == 15
 

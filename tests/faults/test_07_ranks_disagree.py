@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from tests.adapters.making import mixed_recipe, write_stores
-from tests.adapters.test_torch_distributed import finish, launch
+from tests.adapters.ranks import Ranks
+from tests.dropin.making import put_files
 from tests.feed.making import write_store
 
 from tokenreel.errors import ConfigError, MismatchError
@@ -16,15 +17,18 @@ from tokenreel.feed.agreement import check_claims, claim_of, failed_claim
 from tokenreel.feed.feed import Feed
 
 
-def test_every_rank_fails_and_names_what_differs(tmp_path: Path) -> None:
+def test_every_rank_fails_and_names_what_differs(tmp_path: Path, ranks: Ranks) -> None:
     write_stores(tmp_path)
     (tmp_path / "changed").mkdir()
     for name in ("web", "chat"):
         (tmp_path / "changed" / name).symlink_to(tmp_path / name)
     write_store(tmp_path / "changed" / "notes", [9, 2, 14, 21, 5, 11, 30], first_token=701)
-    assert finish(launch("disagree", 2, tmp_path)) == [0, 0]
-    ranks = [json.loads((tmp_path / f"errors-{rank}.json").read_text()) for rank in range(2)]
-    assert ranks[0] == ranks[1]
+    put_files(tmp_path / "files", {"a.npy": range(100)})
+    put_files(tmp_path / "files-changed", {"a.npy": range(1, 101)})
+    ranks.launch("disagree", 2, tmp_path)
+    assert ranks.finish() == [0, 0]
+    said = [json.loads((tmp_path / f"errors-{rank}.json").read_text()) for rank in range(2)]
+    assert said[0] == said[1]
     for name, pattern in {
         "same": "none",
         "seed": r"MismatchError: the ranks do not see the same run; differing: recipe.seed on "
@@ -40,8 +44,17 @@ def test_every_rank_fails_and_names_what_differs(tmp_path: Path) -> None:
         r"1 equally often, got 0, 0\); give each process its rank among all that share a batch",
         "divide": r"ConfigError: the batch does not divide over the ranks and microbatches "
         r"\(expected a multiple of 2, got 9\)",
+        "same files": "none",
+        "other tokens": r"MismatchError: .*; differing: store on rank 1 \(.*\); .*",
+        "no files": r"MismatchError: not every rank can open the stores; differing: rank 1 "
+        r"\(expected 'open', got 'LayoutError: .*nowhere.*'\); give every rank the same stores",
+        "sampler seed": r"MismatchError: .*; differing: seed on rank 1 \(expected 0, got 1\); .*",
+        "sampler shares": r"MismatchError: .*; differing: shares.0 on rank 1 \(expected 0.5, .*",
+        "loader state": r"MismatchError: .*; differing: batches_yielded on rank 1 "
+        r"\(expected 0, got 1\), .*",
+        "ranks given": "none",
     }.items():
-        assert re.fullmatch(pattern, ranks[0][name]), (name, ranks[0][name])
+        assert re.fullmatch(pattern, said[0][name]), (name, said[0][name])
 
 
 def test_claims_of_one_run_agree_and_many_that_differ_are_counted(tmp_path: Path) -> None:

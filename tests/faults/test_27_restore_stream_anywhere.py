@@ -17,7 +17,7 @@ pytest.importorskip("grain")
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_texts(tmp_path_factory.mktemp("text") / "a.jsonl", texts_of(50))
+    return write_texts(tmp_path_factory.mktemp("text") / "a.jsonl", texts_of(36))
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 4])
@@ -27,15 +27,17 @@ def test_a_shuffled_stream_resumes_at_every_step(path: Path, mode: str, prefetch
         path, packing_mode=mode, grain_prefetch=prefetch, num_lanes=2, train_batch_size=8
     )
     with StreamPipeline(config) as pipeline:
-        list(zip(range(10), pipeline, strict=False))
+        list(zip(range(8), pipeline, strict=False))
         assert pipeline.get_state()["lanes"]["0"]["place"]["epoch"] >= 1  # beyond the first epoch
-    check_resume(lambda: Resumable(config), steps=10)
+    check_resume(lambda: Resumable(config), steps=8)
 
 
 @pytest.mark.parametrize("end", ["pad", "drop"])
 @pytest.mark.parametrize("mode", ["sequential", "bin"])
 def test_a_stream_that_ends_resumes_up_to_its_end(path: Path, mode: str, end: str) -> None:
-    config = config_of(path, packing_mode=mode, repeat=False, end=end, grain_prefetch=2)
+    config = config_of(
+        path, packing_mode=mode, repeat=False, end=end, grain_prefetch=2, train_seq_len=32
+    )
     steps = sum(1 for _ in StreamPipeline(config))
     assert steps > 5
     check_resume(lambda: Resumable(config), steps=steps)
@@ -59,7 +61,7 @@ def test_documents_longer_than_rows_and_skipped_lines_are_no_special_places(
             packing_max_docs_per_bin=2,
             mask_boundary_loss=False,
         )
-        check_resume(lambda config=config: Resumable(config), steps=12)  # type: ignore[misc]
+        check_resume(lambda config=config: Resumable(config), steps=8)  # type: ignore[misc]
 
 
 def test_the_state_stays_small_whatever_waits_in_the_buffers(tmp_path: Path) -> None:

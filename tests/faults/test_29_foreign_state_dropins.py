@@ -14,6 +14,7 @@ from tokenreel.dropin import (
     GPTDataLoader,
     GPTEpisodeDataLoader,
     MemoryMappedDataset,
+    MixtureDataset,
     StatefulDataLoader,
 )
 from tokenreel.errors import ConfigError, MismatchError
@@ -97,4 +98,19 @@ def test_a_loader_refuses_the_state_of_another_sampler(tmp_path):
     put_files(tmp_path / "b", {"a.npy": range(90)})
     shorter = MemoryMappedDataset(tmp_path / "b", 5)
     fewer = StatefulDataLoader(shorter, 4, DistributedSampler(shorter, 1, 0, seed=1))
-    assert differing(fewer, state) == {"total_samples"}
+    assert differing(fewer, {**state, "store": shorter.fingerprint}) == {"total_samples"}
+
+
+def test_a_state_of_other_tokens_of_the_same_number_is_refused(tmp_path):
+    datasets = [
+        MemoryMappedDataset(put_files(tmp_path / name, {"a.npy": range(start, start + 100)}), 5)
+        for name, start in {"one": 0, "other": 1}.items()
+    ]
+    mixtures = [MixtureDataset([dataset, dataset], ["a", "b"]) for dataset in datasets]
+    for one, other in (datasets, mixtures):
+        assert differing(StatefulDataLoader(other, 4), StatefulDataLoader(one, 4).state_dict()) == {
+            "store"
+        }
+    (tmp_path / "one").rename(tmp_path / "moved")
+    moved = MemoryMappedDataset(tmp_path / "moved", 5)
+    StatefulDataLoader(moved, 4).load_state_dict(StatefulDataLoader(datasets[0], 4).state_dict())

@@ -6,6 +6,7 @@ import logging
 from functools import partial
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from tokenreel.dropin.training import TrainingConfig
 from tokenreel.errors import ConfigError, DamageError
@@ -18,6 +19,7 @@ from tokenreel.rows.heads import Heads
 from tokenreel.rows.pieces import Pieces
 from tokenreel.seeds import derive_key
 from tokenreel.store.layouts.episodes import MASK
+from tokenreel.store.shard import Shard
 from tokenreel.store.split import Split
 
 logger = logging.getLogger(__name__)
@@ -66,6 +68,34 @@ class EpisodeRows:
     def num_rows(self) -> int:
         """How many episodes an epoch has."""
         return self._heads.num_rows
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """The mapped tokens, uint32."""
+        return self._only_shard.tokens
+
+    @property
+    def mask(self) -> np.ndarray | None:
+        """The mapped mask, uint8 or float32; None where there is none or it is not used."""
+        return self._only_shard.weights
+
+    @property
+    def episodes(self) -> np.ndarray:
+        """Start and length of all episodes, the short ones too, uint64 [episodes, 2]."""
+        index = self._only_shard.documents
+        starts, stops = index.bounds(np.arange(len(index)))
+        return np.stack((starts, stops - starts), axis=1).astype(np.uint64)
+
+    @property
+    def _only_shard(self) -> Shard:
+        if len(self.split.shards) > 1:
+            raise ConfigError(
+                f"split {self.split.name} is not one array",
+                expected="one shard",
+                actual=len(self.split.shards),
+                remedy="read it through tokenreel.open_store",
+            )
+        return self.split.shards[0]
 
     def draw_rows(self, place: int) -> tuple[np.ndarray, int]:
         """Return the rows of the batch that follows `place` rows drawn, and the place after it."""
@@ -119,13 +149,13 @@ class EpisodeRows:
     def _mask(self, pieces: Pieces) -> np.ndarray:
         """Return the stored weights of the labels, 0 where they are padding."""
         mask = self._memory.array((pieces.num_rows, self._seq_len), np.float32)
-        for number in range(len(self._masks)):
-            rows = np.flatnonzero(pieces.shard == number)
-            if len(rows):
-                mask[rows] = self._masks[number].at(pieces.start[rows] + 1)
-        for row, length in enumerate(pieces.length.tolist()):
-            if length <= self._seq_len:
-                mask[row, length - 1 :] = 0
+        starts, counts = pieces.start + 1, pieces.length - 1
+        if len(self._masks) == 1:  # as the contract has it; a cast all at once is twice as fast
+            mask[:] = self._masks[0].at(starts, counts)
+        else:
+            for number in np.unique(pieces.shard).tolist():
+                rows = np.flatnonzero(pieces.shard == number)
+                mask[rows] = self._masks[number].at(starts[rows], counts[rows])
         if self._floats and not ((mask >= 0) & (mask < np.inf)).all():
             raise DamageError(
                 "a mask is negative or not a number",
@@ -137,20 +167,28 @@ class EpisodeRows:
 
 
 class _Runs:
-    """Runs of equal length of an array, by where they start."""
+    """Runs of an array, by where they start, filled up to one length with 0."""
 
     def __init__(self, values: np.ndarray, length: int) -> None:
-        self._values, self._length = values, length
+        self._length = length
+        bits = np.dtype(f"u{values.itemsize}")
+        self._values, self._kind = values.view(bits), values.dtype
         self._last = len(values) - length
         if self._last >= 0:
-            self._windows = np.lib.stride_tricks.sliding_window_view(values, length)
+            self._windows = sliding_window_view(self._values, length)
+        # Bits that stay, by how many values do not: a NaN times 0 would be a NaN.
+        kept = np.repeat(np.array([-1, 0]).astype(bits), length)
+        self._kept = sliding_window_view(kept, length)
 
-    def at(self, starts: np.ndarray) -> np.ndarray:
-        """Return the runs, [starts, length]; what lies behind the last value is anything."""
+    def at(self, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Return `counts` values from each start on and then 0, [starts, length]."""
         if starts.max() <= self._last:
-            return self._windows[starts]
-        places = starts[:, None] + np.arange(self._length)
-        return np.take(self._values, places, mode="clip")
+            runs = self._windows[starts]
+        else:
+            places = starts[:, None] + np.arange(self._length)
+            runs = np.take(self._values, places, mode="clip")
+        runs &= self._kept[self._length - counts]
+        return runs.view(self._kind)
 
 
 def _spelled(value: bool) -> str:

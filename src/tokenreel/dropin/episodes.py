@@ -20,7 +20,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from tokenreel.dropin.device import on_device
@@ -34,6 +33,16 @@ from tokenreel.store.options import OpenOptions
 from tokenreel.store.store import Store
 
 OWNER = "episode loader"
+
+
+def _of_each_split(name: str) -> tuple[property, property]:
+    """Return what the contract calls train_{name} and val_{name}: a property of their rows."""
+
+    def of(split: str) -> property:
+        doc = getattr(EpisodeRows, name).__doc__
+        return property(lambda loader: getattr(loader._rows_of(split), name), doc=doc)
+
+    return of("train"), of("val")
 
 
 class GPTEpisodeDataLoader:
@@ -81,15 +90,10 @@ class GPTEpisodeDataLoader:
             )
         return self._rows[split]
 
-    @property
-    def train_episode_ids(self) -> np.ndarray:
-        """The numbers of the train episodes that are long enough, int64."""
-        return self._rows_of("train").episode_ids
-
-    @property
-    def val_episode_ids(self) -> np.ndarray:
-        """The numbers of the val episodes that are long enough, int64."""
-        return self._rows_of("val").episode_ids
+    train_tokens, val_tokens = _of_each_split("tokens")
+    train_mask, val_mask = _of_each_split("mask")
+    train_episodes, val_episodes = _of_each_split("episodes")
+    train_episode_ids, val_episode_ids = _of_each_split("episode_ids")
 
     @property
     def batch_sampling_mode(self) -> str:

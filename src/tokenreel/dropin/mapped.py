@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import cached_property
 from operator import index
 from os import PathLike
 from typing import Any
@@ -65,9 +66,9 @@ class MemoryMappedDataset(torch.utils.data.Dataset[Sample]):
         self._dtype, self._declared_vocab_size = dtype, vocab_size
         self._epoch = 0
         self._batches: SliceBatches | None = None
-        split, self.vocab_size = open_token_files(
-            data_dir, file_pattern, dtype=dtype, vocab_size=vocab_size
-        )
+        store, split = open_token_files(data_dir, file_pattern, dtype=dtype, vocab_size=vocab_size)
+        self.vocab_size = vocab_size or store.vocab_size
+        self._make_fingerprint = store.make_fingerprint
         self._slices: Slices | None = Slices(split=split, num_slots=seq_len)
         self._starts: list[int] = self._slices.row_starts.tolist()
         logger.info(
@@ -117,6 +118,11 @@ class MemoryMappedDataset(torch.utils.data.Dataset[Sample]):
         if self._slices is None:
             raise ConfigError("the dataset is closed", where=self.data_dir)
         return self._slices
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What tells these tokens from others, wherever the folder is; reads some of them."""
+        return self._make_fingerprint()
 
     def check_sizes(self) -> None:
         """Raise DamageError if a file has changed its size, before reading it dies by SIGBUS."""

@@ -15,6 +15,7 @@ from tokenreel.dropin.mapped import MemoryMappedDataset
 from tokenreel.dropin.slice_batches import SliceBatches
 from tokenreel.errors import ConfigError
 from tokenreel.rows.slices import Slices
+from tokenreel.store.canonical import digest
 from tokenreel.store.split import Split
 
 
@@ -78,6 +79,12 @@ class MixtureDataset(torch.utils.data.Dataset[dict[str, Any]]):
             eos_id=first.eos_token_id if first.pack_sequences else None,
             vocab_size=None if None in sizes else max(sizes),
         )
+
+    @property
+    def fingerprint(self) -> str | None:
+        """What tells these tokens from others; None where a dataset does not say."""
+        each = [getattr(item, "fingerprint", None) for item in self.datasets]
+        return None if None in each else digest(each)
 
     def check_sizes(self) -> None:
         """Raise DamageError if a file of a dataset has changed its size."""

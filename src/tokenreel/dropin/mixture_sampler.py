@@ -64,6 +64,7 @@ class MixtureSampler(RankSampler):
         self._restored = False
         self._changes = [(0, self._shares(weights, temperature))]
         self._order = self._ordered()
+        self.agree(self.identity)
 
     @property
     def identity(self) -> dict[str, Any]:

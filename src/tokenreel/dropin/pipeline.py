@@ -11,8 +11,10 @@ from tokenreel.dropin.mixture_sampler import MixtureSampler
 from tokenreel.dropin.phases import Phases, weights_in
 from tokenreel.dropin.samplers import DistributedSampler
 from tokenreel.dropin.stateful import StatefulDataLoader
-from tokenreel.errors import ConfigError
+from tokenreel.errors import ConfigError, TokenreelError
+from tokenreel.feed.agreement import failed_claim
 from tokenreel.feed.recipe import Phase, Recipe, Source
+from tokenreel.torch.ranks import compare, ranks_of, running
 
 WHOLE_PATTERNS = ("*.npy", "*.bin")
 
@@ -36,19 +38,17 @@ def make_pipeline(
     rank: int | None = None,
     seed: int = 0,
 ) -> Pipeline:
-    """Return dataset, sampler, loader and phases; `seq_len` counts inputs, batch_size per rank."""
-    eos_id = find_eos_id(config) if config.pack_sequences else None
-    datasets = [
-        MemoryMappedDataset(
-            source.path,
-            seq_len + 1,
-            config.file_pattern,
-            config.pack_sequences,
-            eos_id,
-            dtype=config.dtype,
-        )
-        for source in sources_of(config)
-    ]
+    """Return dataset, sampler, loader and phases; `seq_len` counts inputs, batch_size per rank.
+
+    Under torch.distributed, if one rank cannot open the files, all raise.
+    """
+    try:
+        datasets = _open(config, seq_len)
+    except TokenreelError as error:
+        if num_replicas is None and running():
+            here, world = ranks_of(rank, num_replicas)
+            compare(failed_claim(error, rank=here, world=world))
+        raise
     dataset: MemoryMappedDataset | MixtureDataset = datasets[0]
     sampler: DistributedSampler | MixtureSampler
     if config.datasets:
@@ -69,6 +69,21 @@ def make_pipeline(
         loader=StatefulDataLoader(dataset, batch_size, sampler, config),
         phases=Phases(config, sampler),
     )
+
+
+def _open(config: DataConfig, seq_len: int) -> list[MemoryMappedDataset]:
+    eos_id = find_eos_id(config) if config.pack_sequences else None
+    return [
+        MemoryMappedDataset(
+            source.path,
+            seq_len + 1,
+            config.file_pattern,
+            config.pack_sequences,
+            eos_id,
+            dtype=config.dtype,
+        )
+        for source in sources_of(config)
+    ]
 
 
 def make_recipe(config: DataConfig, *, seq_len: int, batch_size: int, seed: int = 0) -> Recipe:

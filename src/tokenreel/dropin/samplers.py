@@ -3,7 +3,8 @@
 Nothing is laid out: a sampler of 10⁹ samples is made in microseconds, and starts anywhere
 at once. Sample k of rank r is position k·R + r of the epoch, as in torch's sampler, so
 that the global batches do not depend on the number of ranks R as long as their size does
-not. An epoch's order is a keyed permutation of (seed, epoch), hashed and never added.
+not. An epoch's order is a keyed permutation of (seed, epoch), hashed and never added. Under
+torch.distributed a sampler is made on all ranks, and all compare what it depends on.
 
     drop_last     the last N mod R positions are left out
     otherwise     the first positions come again until every rank has the same number
@@ -12,7 +13,7 @@ not. An epoch's order is a keyed permutation of (seed, epoch), hashed and never 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Mapping, Sized
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,9 @@ import torch
 
 from tokenreel.dropin.state import check_identity, check_version, count_of
 from tokenreel.errors import ConfigError
+from tokenreel.feed.agreement import claim
 from tokenreel.order.order import VERSIONS, Order, SourceRows
-from tokenreel.torch.ranks import ranks_of
+from tokenreel.torch.ranks import compare, ranks_of, running
 
 POSITIONS_AT_ONCE = 1024
 
@@ -42,6 +44,8 @@ class RankSampler(torch.utils.data.Sampler[int]):
         drop_last: bool,
     ) -> None:
         self.rank, self.num_replicas = ranks_of(rank, num_replicas)
+        # Who gives ranks may give some processes none: they would be waited for.
+        self.asks_others = num_replicas is None and running()
         self.shuffle, self.seed, self.drop_last = shuffle, seed, drop_last
         self._total = total
         spare = 0 if drop_last else self.num_replicas - 1
@@ -65,6 +69,11 @@ class RankSampler(torch.utils.data.Sampler[int]):
     def identity(self) -> dict[str, Any]:
         """What the order depends on besides the ranks."""
         return {"seed": self.seed, "shuffle": self.shuffle, "order": dict(VERSIONS)}
+
+    def agree(self, facts: Mapping[str, Any]) -> None:
+        """Raise on every rank unless all see the same facts; without other ranks, do nothing."""
+        if self.asks_others:
+            compare(claim(facts, rank=self.rank, world=self.num_replicas))
 
     def set_epoch(self, epoch: int) -> None:
         """Turn to an epoch; another one than before begins at its beginning."""
@@ -159,6 +168,7 @@ class DistributedSampler(RankSampler):
         self.dataset = dataset
         source = SourceRows(name="samples", num_rows=self._total, shuffle=shuffle)
         self._order = Order([source], shares=[1.0], seed=seed)
+        self.agree(self.identity)
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from tokenreel.dropin.data_config import DataConfig
 from tokenreel.dropin.mapped import MemoryMappedDataset
 from tokenreel.dropin.mixed import MixtureDataset
 from tokenreel.dropin.samplers import DistributedSampler, RankSampler
-from tokenreel.dropin.state import count_of
+from tokenreel.dropin.state import check_identity, count_of
 from tokenreel.errors import ConfigError
 
 OWNER = "data loader"
@@ -27,6 +27,9 @@ OWNER = "data loader"
 
 class StatefulDataLoader:
     """Iterate an epoch, then the next; `{epoch, batches_yielded, sampler}` is the state.
+
+    With mapped files it also says which tokens it belongs to (`store`). Under
+    torch.distributed all ranks compare state and tokens when an epoch is begun.
 
     Iteration begins where a state that was just loaded says, and otherwise, as torch's
     does, at the beginning of the epoch.
@@ -86,6 +89,8 @@ class StatefulDataLoader:
         self._turn_sampler()
         if hasattr(self.dataset, "check_sizes"):
             self.dataset.check_sizes()
+        if getattr(self.sampler, "asks_others", False):
+            self.sampler.agree(self._common_facts())
         self._batches = self._gathered() if self._collating is None else iter(self._collating)
         self._turn += 1
         return _Iteration(self, self._turn)
@@ -121,6 +126,17 @@ class StatefulDataLoader:
                 batch = {name: tensor.pin_memory() for name, tensor in batch.items()}
             yield batch
 
+    def _common_facts(self) -> dict[str, Any]:
+        """What all ranks have in common."""
+        state = self.state_dict()
+        del state["sampler"]["rank"]
+        return {"state": state, "batch_size": self.batch_size, "number of batches": len(self)}
+
+    def _identity(self) -> dict[str, Any]:
+        """What the batches depend on besides the sampler, where the dataset tells."""
+        fingerprint = getattr(self.dataset, "fingerprint", None)
+        return {} if fingerprint is None else {"store": fingerprint}
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the batches that were handed out, whatever was made ahead."""
         sampler = self.sampler.state_dict() if hasattr(self.sampler, "state_dict") else {}
@@ -130,6 +146,7 @@ class StatefulDataLoader:
             "epoch": self._epoch,
             "batches_yielded": self._batches_yielded,
             "sampler": sampler,
+            **self._identity(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -138,6 +155,7 @@ class StatefulDataLoader:
         With the samplers of this module the ranks and the batch size may differ, as long
         as the place lies between two batches.
         """
+        check_identity(state, self._identity(), owner=OWNER)
         epoch = count_of(state, "epoch", owner=OWNER)
         batches = count_of(state, "batches_yielded", owner=OWNER)
         said = state.get("sampler") or {}

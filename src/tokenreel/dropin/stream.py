@@ -23,6 +23,7 @@ from tokenreel.errors import ConfigError
 from tokenreel.feed.ids import IdRows
 from tokenreel.order.ahead import Ahead
 from tokenreel.order.draws import draw
+from tokenreel.rows.slices import one_piece_each
 from tokenreel.rows.whole import token_pieces
 from tokenreel.seeds import derive_key
 from tokenreel.store.door import open_store
@@ -115,12 +116,7 @@ class _RandomWindows:
         """Return x and y of draws begin to begin + count."""
         if begin % self._num_windows < count:  # once in as many draws as there are windows
             self._split.check_sizes()
-        pieces = token_pieces(
-            self._split,
-            np.arange(count + 1),
-            position=self._starts.rows(begin, count),
-            length=np.full(count, self._num_slots),
-            document=np.full(count, -1),
-            first=np.ones(count, bool),
-        )
+        position = self._starts.rows(begin, count)
+        same = one_piece_each(count, self._num_slots)
+        pieces = token_pieces(self._split, position=position, **same)
         return self._ids.gather(pieces)

@@ -26,14 +26,14 @@ def open_token_files(
     *,
     dtype: str | None = None,
     vocab_size: int | None = None,
-) -> tuple[Split, int | None]:
-    """Return the files of a folder that match, as one split, and the vocabulary if known."""
+) -> tuple[Store, Split]:
+    """Return the files of a folder that match, as a store and as its one split."""
     folder = Path(data_dir)
     if not folder.is_dir():
         raise LayoutError("there is no such folder", where=folder)
     store, split = _native(folder, file_pattern) or _flat(folder, file_pattern, dtype, vocab_size)
     by_path = sorted(split.shards, key=lambda shard: shard.token_file.path)
-    return Split(split.name, by_path), vocab_size or store.vocab_size
+    return store, Split(split.name, by_path)
 
 
 def _native(folder: Path, file_pattern: str) -> tuple[Store, Split] | None:

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field, fields, make_dataclass
 from os import PathLike
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 from tokenreel.config.load import STRICT, load
 from tokenreel.errors import ConfigError
 
@@ -107,6 +109,9 @@ def settings_of(config: Any, **given: Any) -> TrainingConfig:
     """
     values = {item.name: getattr(config, item.name, None) for item in fields(TrainingConfig)}
     values |= {name: value for name, value in given.items() if value is not None}
+    values |= {
+        name: value.item() for name, value in values.items() if isinstance(value, np.generic)
+    }
     if values["device"] is not None:
         values["device"] = str(values["device"])
     settings = TrainingConfig(**{k: value for k, value in values.items() if value is not None})

@@ -16,10 +16,12 @@ from contextlib import closing
 from os import PathLike
 from typing import Any, NoReturn
 
+import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 
 from tokenreel.errors import ConfigError
 from tokenreel.feed.batch import Batch
+from tokenreel.feed.buffers import Allocate
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.fields import FIELDS
 from tokenreel.feed.recipe import Recipe
@@ -33,6 +35,7 @@ class FeedDataset(IterableDataset[TensorBatch]):
     An iteration ends where the recipe does or, with `epoch_steps`, at the next multiple of
     it; the next iteration goes on from there. The state is the feed's: a step, and what it
     must fit. `rank` and `world` are those of torch.distributed (of `group`) unless given.
+    `allocate(shape, dtype)` gives the memory that batches are made in.
     """
 
     def __init__(
@@ -45,11 +48,12 @@ class FeedDataset(IterableDataset[TensorBatch]):
         prefetch: int = 0,
         epoch_steps: int | None = None,
         fields: Sequence[str] = FIELDS,
+        allocate: Allocate = np.empty,
     ) -> None:
         for name, value, least in (("prefetch", prefetch, 0), ("epoch_steps", epoch_steps, 1)):
             if value is not None and value < least:
                 raise ConfigError(f"bad {name}", expected=f">= {least}", actual=value)
-        self.tensors = Tensors(fields)
+        self.tensors = Tensors(fields, allocate=allocate)
         self.feed = open_together(feed, rank=rank, world=world, group=group)
         self.prefetch = prefetch
         self.epoch_steps = epoch_steps
@@ -70,7 +74,10 @@ class FeedDataset(IterableDataset[TensorBatch]):
         if get_worker_info() is not None:
             raise _no_workers()
         rank, world = agree(self.feed, rank=self._rank, world=self._world, group=self._group)
-        return self._stream(self.feed.stream(rank=rank, world=world, prefetch=self.prefetch))
+        stream = self.feed.stream(
+            rank=rank, world=world, prefetch=self.prefetch, allocate=self.tensors.allocate
+        )
+        return self._stream(stream)
 
     def _stream(self, stream: Iterator[Batch]) -> Iterator[TensorBatch]:
         stop = self.stop()

@@ -19,7 +19,7 @@ from tokenreel.feed.recipe import Recipe
 from tokenreel.torch.dataset import FeedDataset
 from tokenreel.torch.ranks import Group
 from tokenreel.torch.tensors import TensorBatch
-from tokenreel.torch.transfer import Transfer
+from tokenreel.torch.transfer import Transfer, host_memory
 
 
 class FeedLoader:
@@ -42,6 +42,7 @@ class FeedLoader:
         fields: Sequence[str] = FIELDS,
         device: torch.device | str | None = None,
     ) -> None:
+        self._transfer = Transfer(device)
         self.dataset = FeedDataset(
             feed,
             rank=rank,
@@ -50,8 +51,8 @@ class FeedLoader:
             prefetch=prefetch,
             epoch_steps=epoch_steps,
             fields=fields,
+            allocate=host_memory(self._transfer.device),
         )
-        self._transfer = Transfer(device)
 
     @property
     def feed(self) -> Feed:

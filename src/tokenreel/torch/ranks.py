@@ -58,7 +58,7 @@ def open_together(
     except TokenreelError as error:
         if running():
             here, size = ranks_of(rank, world, group=group)
-            _compare(failed_claim(error, rank=here, world=size), group)
+            compare(failed_claim(error, rank=here, world=size), group)
         raise
     if running():
         agree(opened, rank=rank, world=world, group=group)
@@ -71,13 +71,14 @@ def agree(
     """Return (rank, world) if all ranks would feed from the same; else all raise."""
     here, size = ranks_of(rank, world, group=group)
     if running():
-        _compare(claim_of(feed, rank=here, world=size), group)
+        compare(claim_of(feed, rank=here, world=size), group)
     return here, size
 
 
-def _compare(claim: Claim, group: Group) -> None:
-    if claim["world"] == 1:  # a process that reads for itself alone asks nobody
+def compare(said: Claim, group: Group = None) -> None:
+    """Raise on every rank unless the claims of all ranks agree; all of a group must ask."""
+    if said["world"] == 1:  # a process that reads for itself alone asks nobody
         return
     claims: list[Claim] = [{} for _ in range(dist.get_world_size(group))]
-    dist.all_gather_object(claims, claim, group=group)
+    dist.all_gather_object(claims, said, group=group)
     check_claims(claims)

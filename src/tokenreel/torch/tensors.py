@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from tokenreel.feed.batch import Batch
+from tokenreel.feed.buffers import Allocate
 from tokenreel.feed.fields import FIELDS, known_fields
 
 TensorBatch = dict[str, torch.Tensor]
@@ -21,10 +22,11 @@ MASK = "attention_mask"
 
 
 class Tensors:
-    """Makes tensors of batches of one shape."""
+    """Makes tensors of batches of one shape; `allocate` gives memory for attention_mask."""
 
-    def __init__(self, fields: Sequence[str] = FIELDS) -> None:
+    def __init__(self, fields: Sequence[str] = FIELDS, *, allocate: Allocate = np.empty) -> None:
         self.fields = known_fields(fields)
+        self.allocate = allocate
         self._common: dict[str, tuple[np.ndarray, torch.Tensor]] = {}
 
     def __call__(self, batch: Batch) -> TensorBatch:
@@ -45,7 +47,9 @@ class Tensors:
         array = batch.segment_ids if name == MASK else getattr(batch, name)
         if not array.flags.writeable:
             return self._common_field(name, array)
-        return torch.from_numpy(array > 0 if name == MASK else array)
+        if name == MASK:
+            array = np.greater(array, 0, out=self.allocate(array.shape, np.dtype(bool)))
+        return torch.from_numpy(array)
 
     def _common_field(self, name: str, array: np.ndarray) -> torch.Tensor:
         """Return a tensor of a read-only array, which torch would not share."""

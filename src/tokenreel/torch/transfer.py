@@ -1,15 +1,36 @@
 """Batches on their way to a device, while the device still works on the one before.
 
-A copy to a GPU runs on its own only from pinned memory. torch's pinned memory is given out
-again when the copies from it are done, so nothing has to be waited for here. A field that
-is one row repeated crosses once, as a row.
+A copy to a GPU runs on its own only from pinned memory, so batches for one are made there
+and not copied on the host. torch's pinned memory is given out again when the copies from it
+are done, so nothing has to be waited for here. A field that is one row repeated crosses
+once, as a row.
 """
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
+import numpy as np
 import torch
 
+from tokenreel.feed.buffers import Allocate
 from tokenreel.torch.tensors import TensorBatch
+
+
+def host_memory(device: torch.device) -> Allocate:
+    """Return what allocates the batches that go to a device."""
+    return partial(torch_memory, pin_memory=True) if device.type == "cuda" else np.empty
+
+
+def torch_memory(shape: tuple[int, ...], dtype: Any, *, pin_memory: bool = False) -> np.ndarray:
+    """Return memory of torch's as an array, not filled; its own when nobody holds the array.
+
+    >>> torch_memory((2, 3), np.float32).shape
+    (2, 3)
+    """
+    kind = torch.from_numpy(np.empty(0, dtype)).dtype
+    return torch.empty(shape, dtype=kind, pin_memory=pin_memory).numpy()
 
 
 class Transfer:
