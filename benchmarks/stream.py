@@ -21,8 +21,8 @@ from benchmarks.harness import Row, at_least, at_most, best_seconds
 from tokenreel.stream import StreamPipeline, read_config
 from tokenreel.stream.arrivals import Arrivals, grouped
 from tokenreel.stream.batches import Batches, stats_of
-from tokenreel.stream.dealt import Deal
-from tokenreel.stream.encode import Encoder
+from tokenreel.stream.deal import Deal
+from tokenreel.stream.encoder import Encoder
 from tokenreel.stream.opened import OpenedStream
 from tokenreel.stream.place import Place
 from tokenreel.text.tokenizers import Encoded, Tokenizer, load_tokenizer

@@ -10,8 +10,6 @@ from tests.stream.making import texts_of, write_texts
 
 from tokenreel.cli.main import main
 
-pytest.importorskip("grain")
-
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
@@ -29,10 +27,11 @@ def test_a_dry_run_tells_the_account(config: Path, capsys: pytest.CaptureFixture
     told = json.loads(capsys.readouterr().out)
     assert told["steps"] == 5 and told["shape"] == [1, 4, 32] and told["rows"] == 20
     assert told["retries"] == 0 and 0 < told["utilisation"] <= 1
-    assert told["state_bytes"] < 4096
+    assert told["state_bytes"] < 4096 and told["vocab_size"] == 384 and told["epoch"] == 0
     assert main(["stream", str(config), "--steps", "5", "--quiet"]) == 0
     drawn = capsys.readouterr().out
-    assert "5 batches [1, 4, 32]" in drawn and "retries 0" in drawn and "documents" in drawn
+    assert "5 batches [1, 4, 32] in " in drawn and "retries 0" in drawn and "documents" in drawn
+    assert "vocabulary 384 (bos 256, eos 256, pad 256)" in drawn and "skipped" not in drawn
 
 
 def test_settings_are_overridden_and_a_finite_stream_ends(
@@ -48,6 +47,8 @@ def test_settings_are_overridden_and_a_finite_stream_ends(
 def test_errors_have_their_exit_codes(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["stream", str(config), "--set", "data.sed=1"]) == 2
     assert "unknown key 'data.sed'; did you mean 'seed'?" in capsys.readouterr().err
+    assert main(["stream", str(config), "--set", "train.seq_length=8"]) == 2
+    assert "did you mean 'train.seq_len'?" in capsys.readouterr().err
     assert main(["stream", str(config), "--steps", "0"]) == 2
     assert "bad number of steps" in capsys.readouterr().err
     assert main(["stream", str(config), "--split", "eval"]) == 2

@@ -51,7 +51,6 @@ def test_two_ranks_killed_go_on_as_one_with_the_same_losses(store: Path, tmp_pat
 
 
 def test_ray_builds_the_bytes_of_one_process(corpus: Path, tmp_path: Path) -> None:
-    pytest.importorskip("ray")
     printed = run("ray_build.py", corpus / "docs.jsonl", "--out", tmp_path / "ray")
     alone = tokenreel.build(
         corpus / "docs.jsonl", out=tmp_path / "alone", tokenizer="byte", val_frac=0.02

@@ -90,7 +90,6 @@ def test_megatron_files_are_trained_on_as_they_lie(store: Path, tmp_path: Path) 
 def test_the_trainer_resumed_from_a_checkpoint_has_the_losses_of_an_unbroken_run(
     store: Path, tmp_path: Path
 ) -> None:
-    pytest.importorskip("transformers")
     words = (store, "--steps", 6, "--save-every", 3)
     assert "from the beginning" in run("hf_trainer.py", *words, "--folder", tmp_path / "one")
     shutil.copytree(tmp_path / "one" / "checkpoint-3", tmp_path / "two" / "checkpoint-3")

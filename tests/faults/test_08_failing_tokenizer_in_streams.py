@@ -15,8 +15,6 @@ from tokenreel.stream import StreamPipeline
 from tokenreel.testing import equal
 from tokenreel.text.tokenizers import Encoded
 
-pytest.importorskip("grain")
-
 
 @pytest.fixture
 def config(tmp_path: Path) -> dict[str, Any]:

@@ -12,8 +12,6 @@ from tests.stream.making import Resumable, config_of, texts_of, write_texts
 from tokenreel.stream import StreamPipeline
 from tokenreel.testing import check_resume, equal
 
-pytest.importorskip("grain")
-
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -2,7 +2,8 @@
 
 The client's package reads HF_ENDPOINT when it is imported. Jobs come as lines of JSON on
 standard input; the answer to each tells what came: a digest of every batch, the error that
-ended it, the account, the state. A job may go on with the pipeline of the one before.
+ended it, the account, the state. A job may go on with the pipeline of the one before. A job
+that tells says after every batch, on a line of its own, what it was and the state after it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ def work(job: dict[str, Any], pipeline: StreamPipeline | None) -> tuple[Any, Str
             pipeline.set_state(job["state"])
         for batch in pipeline:
             answer["batches"].append(digest(batch))
+            if job.get("tells"):
+                told = {"batch": answer["batches"][-1], "state": pipeline.get_state()}
+                print(json.dumps(told), flush=True)
             if batch.step in job.get("states", ()):
                 answer["states"][str(batch.step)] = pipeline.get_state()
             if len(answer["batches"]) == job.get("steps"):

@@ -59,11 +59,9 @@ def config_of(path: Path, **settings: Any) -> dict[str, Any]:
     return config
 
 
-def batches_of(
-    config: dict[str, Any], *, split: str = "train", rank: int = 0, world: int = 1
-) -> Batches:
+def batches_of(config: dict[str, Any], **options: Any) -> Batches:
     """Return the batches of a stream, without Grain around them."""
-    return Batches(OpenedStream(read_config(config), split=split, rank=rank, world=world))
+    return Batches(OpenedStream(read_config(config), **options))
 
 
 class Resumable:

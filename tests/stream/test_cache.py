@@ -65,16 +65,15 @@ def test_the_first_pass_commits_and_a_feed_reads_it(path: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize("mode", ["sequential", "bin"])
 def test_broken_off_anywhere_it_ends_with_the_same_bytes(
-    path: Path, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+    path: Path, tmp_path: Path, mode: str
 ) -> None:
-    monkeypatch.setattr("tokenreel.stream.windows.WindowPacker.max_characters", 90)
     options: dict[str, Any] = {"packing_mode": mode, "repeat": False, "shuffle": True}
     plain = list(batches_of(config_of(path, **options)))
     list(batches_of(caching(path, tmp_path / "whole", **options)))
     out, state, step = tmp_path / "cache", None, 0
     finished: dict[str, Any] = {}
     while step < len(plain):
-        stream = batches_of(caching(path, out, **options))
+        stream = batches_of(caching(path, out, **options), chunk_characters=90)
         if state is not None:
             stream.set_state(state)
         for batch in take(stream, 4):
@@ -116,11 +115,8 @@ def test_other_stores_and_other_writers_are_left_alone(path: Path, tmp_path: Pat
         next(batches_of(caching(path, tmp_path / "cache", tokenizer_max_doc_tokens=5)))
 
 
-def test_a_state_without_its_store_is_refused(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tokenreel.stream.windows.WindowPacker.max_characters", 90)
-    stream = batches_of(caching(path, tmp_path / "cache"))
+def test_a_state_without_its_store_is_refused(path: Path, tmp_path: Path) -> None:
+    stream = batches_of(caching(path, tmp_path / "cache"), chunk_characters=90)
     take(stream, 20)
     state = stream.get_state()
     stream.close()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.stream.making import config_of, texts_of, write_texts
 
+from tokenreel.config.overrides import override
 from tokenreel.errors import ConfigError
 from tokenreel.stream import StreamConfig, StreamPipeline, read_config
 from tokenreel.stream import config as config_module
@@ -84,6 +85,8 @@ def test_paths_in_a_file_count_from_its_folder(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"packing_mod": "bin"}, "unknown key 'data.packing_mod'; did you mean 'packing_mode'?"),
+        ({"seq_len": 8}, "unknown key 'data.seq_len'; did you mean 'train.seq_len'?"),
+        ({"add_eos": True}, "unknown key 'data.add_eos'; did you mean 'data.tokenizer.add_eos'?"),
         (
             {"packing_mode": "best"},
             "bad data.packing_mode (expected sequential or bin, got 'best')",
@@ -118,3 +121,77 @@ def test_what_makes_no_sense_is_said(settings: dict[str, Any], message: str) -> 
     with pytest.raises(ConfigError) as caught:
         read_config(config_of(Path("a.jsonl"), **settings))
     assert message in str(caught.value)
+
+
+FULL = """
+model: {backend: megalodon, d_model: 64, unk_token_id: 5, vocab_size: 512, eos_token_id: 2}
+data:
+  backend: local_text
+  local_text: so it goes
+  tokenizer: {kind: byte, add_eos: true}
+train: {seq_len: 16, batch_size: 2, max_seq_len: 99, steps: 1000, seed: 3, eval_every: 100}
+optim: {lr: 0.001, batch_size: 1}
+checkpoint:
+run_name: first
+"""
+
+
+def test_a_trainers_own_settings_may_stand_beside_the_streams(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(FULL)
+    (tmp_path / "bare.yaml").write_text(
+        "data: {backend: local_text, local_text: so it goes, "
+        "tokenizer: {kind: byte, add_eos: true}}\n"
+        "model: {vocab_size: 512, eos_token_id: 2}\ntrain: {seq_len: 16, batch_size: 2}\n"
+    )
+    overrides = ["optim.lr=1", "train.steps=2", "data.seed=7"]
+    full = read_config(tmp_path / "run.yaml", overrides=overrides)
+    assert full == read_config(tmp_path / "bare.yaml", overrides=["data.seed=7"])
+    assert full == read_config(read_config(tmp_path / "bare.yaml"), overrides=["data.seed=7"])
+    assert next(StreamPipeline(full)).labels.shape == (1, 2, 16)
+
+
+@pytest.mark.parametrize(
+    ("setting", "key", "near"),
+    [
+        ("train.seq_length=8", "train.seq_length", "train.seq_len"),
+        ("train.seqlen=8", "train.seqlen", "train.seq_len"),
+        ("train.batchsize=8", "train.batchsize", "train.batch_size"),
+        ("train.grad_accum_steps=8", "train.grad_accum_steps", "train.grad_accum"),
+        ("model.pad_tokenid=8", "model.pad_tokenid", "model.pad_token_id"),
+        ("trian.seq_len=8", "trian", "train"),
+        ("training.seq_len=8", "training", "train"),
+        ("streaming.cache_to=x", "streaming", "stream"),
+        ("seq_len=8", "seq_len", "train.seq_len"),
+        ("seed=8", "seed", "data.seed"),
+        ("cache_to=x", "cache_to", "stream.cache_to"),
+    ],
+)
+def test_no_setting_is_passed_over_because_of_its_spelling(
+    setting: str, key: str, near: str
+) -> None:
+    content = {"data": {"backend": "local_text", "local_text": "a", "tokenizer": BYTE}}
+    given = {**content, "train": {"seq_len": 4, "batch_size": 2, "grad_accum": 1}}
+    for config, overrides in (
+        (content, [setting]),
+        (given, [setting]),  # who overrides means it now
+        (override(content, [setting]), []),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            read_config(config, overrides=overrides)
+        assert str(caught.value) == (
+            f"unknown key {key!r}; did you mean {near!r}? "
+            f"if it is meant for others, give {near!r} as well"
+        )
+
+
+def test_without_data_there_is_no_stream() -> None:
+    for content in ({}, {"data": None}, {"train": {"seq_len": 8}}):
+        with pytest.raises(ConfigError, match="'data' is missing"):
+            read_config(content)
+
+
+def test_paths_are_settings_like_text(tmp_path: Path) -> None:
+    path = write_texts(tmp_path / "a.jsonl", texts_of(20))
+    config = config_of(path, local_files=[path], stream_cache_to=tmp_path / "cache")
+    assert read_config(config).data.local_files == [str(path)]
+    assert read_config(config).stream.cache_to == str(tmp_path / "cache")

@@ -92,3 +92,14 @@ def test_a_source_with_nothing_to_train_on_is_an_error(tmp_path: Path, mode: str
         config = config_of(path, packing_mode=mode, repeat=repeat, tokenizer_add_eos=False)
         with pytest.raises(InputError, match=message):
             next(batches_of(config))
+
+
+@pytest.mark.parametrize("mode", ["sequential", "bin"])
+def test_a_source_without_a_token_is_an_error_and_no_endless_search(
+    tmp_path: Path, mode: str
+) -> None:
+    path = write_texts(tmp_path / "a.jsonl", [""] * 40)
+    for settings in ({"repeat": True}, {"repeat": False}, {"local_files": None, "local_text": ""}):
+        config = config_of(path, packing_mode=mode, tokenizer_add_eos=False, **settings)
+        with pytest.raises(InputError, match=r"can be trained on .*an epoch without a token"):
+            next(batches_of(config))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
 
+import grain
 import numpy as np
 import pytest
 from tests.stream.making import batches_of, config_of, take, texts_of, write_texts
@@ -14,12 +17,9 @@ from tests.stream.making import batches_of, config_of, take, texts_of, write_tex
 from tokenreel.errors import InputError
 from tokenreel.stream import StreamPipeline, make_grain_iterator, read_config
 from tokenreel.stream.batch import FIELDS
+from tokenreel.stream.on_grain import StreamDataset
 from tokenreel.stream.opened import OpenedStream
 from tokenreel.testing import equal
-
-grain = pytest.importorskip("grain")
-
-from tokenreel.stream.on_grain import StreamDataset  # noqa: E402  needs grain
 
 
 @pytest.fixture
@@ -30,8 +30,7 @@ def config(tmp_path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("prefetch", [0, 1, 4])
 def test_grain_gives_the_batches_of_the_stream(config: dict[str, Any], prefetch: int) -> None:
     expected = take(batches_of(config), 12)
-    config["data"]["grain_prefetch"] = prefetch
-    iterator = make_grain_iterator(config)
+    iterator = make_grain_iterator(config, overrides=[f"data.grain_prefetch={prefetch}"])
     assert isinstance(iterator, grain.DatasetIterator)
     assert equal(take(iterator, 12), expected)
     state = json.loads(json.dumps(iterator.get_state()))
@@ -49,6 +48,22 @@ def test_closing_ends_the_thread(config: dict[str, Any]) -> None:
         next(pipeline)
         assert {"grain-thread", "tokenreel-feed"} <= _threads()
     assert not _threads() & {"grain-thread", "tokenreel-feed"}
+
+
+def test_a_program_that_ends_says_nothing_and_does_not_hang(config: dict[str, Any]) -> None:
+    config["data"]["grain_prefetch"] = 2
+    program = (
+        "import json, sys\n"
+        "from tokenreel.stream import StreamPipeline\n"
+        "open, wound, closed = (StreamPipeline(json.loads(sys.argv[1])) for _ in range(3))\n"
+        "state = wound.get_state()\n"
+        "next(open), next(wound), next(closed)\n"
+        "wound.set_state(state)\n"
+        "closed.close()\n"
+    )
+    words = [sys.executable, "-c", program, json.dumps(config)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == done.stderr == ""
 
 
 def _threads() -> set[str]:
@@ -106,8 +121,9 @@ def test_a_failing_step_fails_again_and_goes_on_once_the_cause_is_gone(
 
 
 def test_batches_go_to_jax_and_torch(config: dict[str, Any]) -> None:
-    jax = pytest.importorskip("jax")
-    torch = pytest.importorskip("torch")
+    import jax
+    import torch
+
     batch = next(batches_of(config))
     in_jax, in_torch = batch.to_jax(), batch.to_torch()
     assert set(in_jax) == set(in_torch)

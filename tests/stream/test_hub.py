@@ -9,19 +9,20 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("datasets")
-pytest.importorskip("grain")
+from tests.builder.making import tree
 
 HERE = Path(__file__).parent
 STAND_IN = HERE.parent / "hub/stand_in.py"
 # The client asks six times by itself before it gives up and the source is opened again.
 OWN_TRIES = 6
 NUM_TEXTS = 450
+# Texts are long because the client fetches megabytes at once; of each a part is enough.
+MAX_DOC_TOKENS = 3000
 
 
 def text_of(number: int) -> str:
@@ -53,9 +54,9 @@ def hub(served: Any) -> Iterator[Any]:
     served.heal()
 
 
-@pytest.fixture(scope="module")
-def client(served: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    folder = tmp_path_factory.mktemp("client")
+@contextmanager
+def started(served: Any, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run a process that streams from the stand-in."""
     environment = {
         **os.environ,
         "HF_ENDPOINT": served.url,
@@ -83,6 +84,12 @@ def client(served: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[An
         process.communicate(timeout=20)
 
 
+@pytest.fixture(scope="module")
+def client(served: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with started(served, tmp_path_factory.mktemp("client")) as process:
+        yield process
+
+
 Streaming = Callable[..., dict[str, Any]]
 
 
@@ -91,12 +98,16 @@ def stream(hub: Any, client: Any) -> Streaming:
     """Have the client stream by a configuration and return what it tells."""
 
     def run(config: dict[str, Any] | None = None, **job: Any) -> dict[str, Any]:
-        client.stdin.write(json.dumps({"config": config, **job}) + "\n")
-        client.stdin.flush()
+        _ask(client, {"config": config, **job})
         answer: dict[str, Any] = json.loads(client.stdout.readline())
         return answer
 
     return run
+
+
+def _ask(client: Any, job: dict[str, Any]) -> None:
+    client.stdin.write(json.dumps(job) + "\n")
+    client.stdin.flush()
 
 
 def config_of(**settings: Any) -> dict[str, Any]:
@@ -106,10 +117,10 @@ def config_of(**settings: Any) -> dict[str, Any]:
             "shuffle_buffer_size": 32,
             "repeat": False,
             "retry_delay_sec": 0.01,
-            "tokenizer": {"kind": "byte", "add_eos": True},
+            "tokenizer": {"kind": "byte", "add_eos": True, "max_doc_tokens": MAX_DOC_TOKENS},
             **settings,
         },
-        "train": {"seq_len": 4096, "batch_size": 64, "grad_accum": 2},
+        "train": {"seq_len": 4096, "batch_size": 5, "grad_accum": 2},
     }
 
 
@@ -177,16 +188,52 @@ def test_a_connection_that_never_comes_back_is_an_error(hub: Any, stream: Stream
     assert answer["stats"]["retries"] == 2
 
 
-@pytest.mark.parametrize("interval", [7, 256])
+@pytest.mark.parametrize(("step", "interval"), [(9, 7), (20, 256)])
 def test_a_resumed_stream_reads_on_from_the_exact_document(
-    stream: Streaming, clean: dict[str, Any], interval: int
+    stream: Streaming, clean: dict[str, Any], step: int, interval: int
 ) -> None:
     expected = whole(clean, stream)
-    for step, state in expected["states"].items():
-        assert len(json.dumps(state)) < 8192
-        config = config_of(state_update_interval=interval)
-        answer = stream(config, state=state, steps=4)
-        assert answer["batches"] == expected["batches"][int(step) + 1 :][:4]
+    state = expected["states"][str(step)]
+    assert len(json.dumps(state)) < 8192
+    answer = stream(config_of(state_update_interval=interval), state=state, steps=4)
+    assert answer["batches"] == expected["batches"][step + 1 :][:4]
+
+
+def break_off(hub: Any) -> None:
+    """Let the next reading of the file meet servers that are away and connections that break."""
+    hub.fail("/api/datasets/test/large", status=503, times=2)
+    hub.fail("train.jsonl", cut_after=700_000, times=OWN_TRIES)
+    hub.fail("train.jsonl", from_byte=10_000_000, status=503, times=OWN_TRIES)
+    hub.fail("train.jsonl", from_byte=10_000_000, cut_after=300_000, times=OWN_TRIES)
+
+
+def test_killed_while_connections_break_it_goes_on_with_the_same_batches_and_bytes(
+    hub: Any, stream: Streaming, tmp_path: Path
+) -> None:
+    """Shuffled, packed in bins, four batches ahead, written through to a store, all at once."""
+
+    def config(out: str) -> dict[str, Any]:
+        config = config_of(packing_mode="bin", packing_buffer_docs=20, grain_prefetch=4)
+        config["data"].update(max_retries=6, state_update_interval=7)
+        config["stream"] = {"cache_to": str(tmp_path / out), "cache_shard_bytes": 1 << 18}
+        return config
+
+    expected = stream(config("whole"))
+    break_off(hub)
+    with started(hub, tmp_path) as process:
+        assert process.stdout is not None
+        _ask(process, {"config": config("killed"), "tells": True})
+        told = [json.loads(process.stdout.readline()) for _ in range(12)]
+        process.kill()
+    assert not (tmp_path / "killed/manifest.json").exists()
+    break_off(hub)
+    # The last state that reached the disk is older than the last batch that was made.
+    answer = stream(config("killed"), state=told[8]["state"])
+    assert answer["stats"]["retries"] >= 2
+    assert [line["batch"] for line in told] == expected["batches"][:12]
+    assert answer["batches"] == expected["batches"][9:]
+    assert {**answer["stats"], "retries": 0} == expected["stats"]
+    assert tree(tmp_path / "killed") == tree(tmp_path / "whole")
 
 
 def test_a_local_dataset_folder_streams_alike(stream: Streaming, tmp_path: Path) -> None:
@@ -203,7 +250,7 @@ def test_a_local_dataset_folder_streams_alike(stream: Streaming, tmp_path: Path)
 def test_the_evaluation_split_is_read_or_refused(stream: Streaming) -> None:
     answer = stream(config_of(hf_eval_split="validation", repeat=True), split="eval")
     assert len(answer["batches"]) == 1 and answer["stats"]["documents"] == 1
-    assert answer["stats"]["tokens"] == 9001
+    assert answer["stats"]["tokens"] == 9001 == MAX_DOC_TOKENS + answer["stats"]["truncated"]
     missing = stream(config_of(hf_eval_split="test"), split="eval")
     assert missing["error"].startswith("test/large:test: the dataset cannot be opened")
     refused = stream(config_of(hf_eval_split="train"), split="eval")

@@ -50,6 +50,31 @@ def test_the_number_of_ranks_may_change_on_the_way(config: dict[str, Any]) -> No
     )
 
 
+@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("settings", [{"end": "pad"}, {"end": "drop"}, {"eval_fraction": 0.5}])
+def test_ranks_end_at_the_same_step_and_what_they_give_is_the_whole(
+    config: dict[str, Any], settings: dict[str, Any], lanes: int
+) -> None:
+    config["data"].update(num_lanes=lanes, repeat=False, **settings)
+    split = "eval" if "eval_fraction" in settings else "train"
+    whole = list(batches_of(config, split=split))
+    for world in (2, 8):
+        ranks = [batches_of(config, split=split, rank=rank, world=world) for rank in range(world)]
+        middle = len(whole) // 2
+        begun = [take(stream, middle) for stream in ranks]
+        state = ranks[0].get_state()  # each rank's state is that of all
+        assert all(stream.get_state() == state for stream in ranks)
+        ranks = [batches_of(config, split=split, rank=rank, world=world) for rank in range(world)]
+        for stream in ranks:
+            stream.set_state(state)
+        parts = [first + list(rest) for first, rest in zip(begun, ranks, strict=True)]
+        for step, side_by_side in enumerate(zip(*parts, strict=True)):
+            assert side_by_side[0].labels.shape == (2, 8 // world, 24)
+            joined = np.concatenate([part.labels for part in side_by_side], axis=1)
+            assert np.array_equal(joined, whole[step].labels)
+        assert len(parts[0]) == len(whole) > 2
+
+
 def test_every_document_goes_to_one_lane(tmp_path: Path) -> None:
     texts = [f"{number:04d}" for number in range(50)]
     path = write_texts(tmp_path / "a.jsonl", texts)
@@ -79,5 +104,9 @@ def test_ranks_that_cannot_be_served_are_refused_at_start(config: dict[str, Any]
     with pytest.raises(ConfigError, match=r"bad rank \(expected 0 to 1, got 2\)"):
         batches_of(config, rank=2, world=2)
     config["data"]["repeat"] = False
-    with pytest.raises(ConfigError, match="ranks unequal numbers of batches"):
+    with pytest.raises(ConfigError, match=r"the ranks do not divide the batch \(.*multiple of 3"):
+        batches_of(config, world=3)
+    config["data"]["num_lanes"] = 1
+    config["stream"] = {"cache_to": "never"}
+    with pytest.raises(ConfigError, match="a store is written by one rank"):
         batches_of(config, world=2)

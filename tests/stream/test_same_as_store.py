@@ -17,9 +17,9 @@ from tokenreel import Feed, Recipe, Source, StoreWriter
 FIELDS = ("input_ids", "labels", "segment_ids", "position_ids")
 
 
-def streamed_rows(config: dict[str, Any]) -> dict[str, np.ndarray]:
+def streamed_rows(config: dict[str, Any], **options: Any) -> dict[str, np.ndarray]:
     """Return all rows of a finite stream, one after the other."""
-    batches = list(batches_of(config))
+    batches = list(batches_of(config, **options))
     flat = {
         name: np.concatenate(
             [getattr(batch, name).reshape(-1, batch.labels.shape[-1]) for batch in batches]
@@ -72,15 +72,13 @@ def test_rows_are_those_of_the_store(mode: str, count: int, seed: int, seq_len: 
             assert streamed[name].dtype == np.int32
 
 
-def test_the_chunks_a_window_is_cut_from_do_not_show(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_chunks_a_window_is_cut_from_do_not_show(tmp_path: Path) -> None:
     path = write_texts(tmp_path / "a.jsonl", texts_of(80))
     config = config_of(path, shuffle=False, repeat=False, train_seq_len=17)
     whole = streamed_rows(config)
     for size in (1, 30, 200):
-        monkeypatch.setattr("tokenreel.stream.windows.WindowPacker.max_characters", size)
-        assert all(np.array_equal(streamed_rows(config)[name], whole[name]) for name in FIELDS)
+        chunked = streamed_rows(config, chunk_characters=size)
+        assert all(np.array_equal(chunked[name], whole[name]) for name in FIELDS)
 
 
 def test_borders_are_trained_where_that_is_asked_for(tmp_path: Path) -> None:

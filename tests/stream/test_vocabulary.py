@@ -15,10 +15,9 @@ from tests.stream.making import batches_of, config_of, write_texts
 
 from tokenreel.errors import ConfigError, FormatError, InputError
 from tokenreel.stream import read_config
+from tokenreel.stream.settings import ModelSettings
 from tokenreel.stream.vocabulary import Vocabulary, open_vocabulary
 from tokenreel.text.tokenizers.train import train_tokenizer
-
-pytest.importorskip("tokenizers")
 
 
 @pytest.fixture(scope="module")
@@ -66,12 +65,21 @@ def test_the_tokenizers_own_files_name_its_tokens(trained: Path, tmp_path: Path)
         vocabulary_of(tmp_path)
 
 
-def test_sizes_and_ids_that_do_not_fit_are_refused(trained: Path) -> None:
-    assert vocabulary_of(trained, {"vocab_size": 1000}).size == 1000
-    with pytest.raises(ConfigError, match="the model's vocabulary is smaller than the tokenizer's"):
-        vocabulary_of(trained, {"vocab_size": 200})
-    with pytest.raises(ConfigError, match=r"model.eos_token_id is outside the vocabulary"):
+def test_the_size_is_the_larger_of_model_and_tokenizer_rounded_up(trained: Path) -> None:
+    assert vocabulary_of(trained, {"vocab_size": 1000}).size == 1024
+    assert vocabulary_of(trained, {"vocab_size": 1000}, vocab_size_multiple=1).size == 1000
+    small = vocabulary_of(trained, {"vocab_size": 200}, vocab_size_multiple=1)
+    assert small.size == small.tokenizer.vocab_size > 200
+    with pytest.raises(ConfigError, match=r"eos_token_id is outside .*expected 0 to 383, got 384"):
         vocabulary_of(trained, {"eos_token_id": 384})
+
+
+def test_the_opened_configuration_says_what_a_model_is_made_with(tmp_path: Path) -> None:
+    path = write_texts(tmp_path / "a.jsonl", ["a document"])
+    found = batches_of(config_of(path, model_vocab_size=300, model_pad_token_id=0)).stream
+    assert found.config.model == ModelSettings(
+        vocab_size=384, bos_token_id=256, eos_token_id=256, pad_token_id=0
+    )
 
 
 def test_a_token_that_does_not_exist_cannot_be_added(trained: Path, tmp_path: Path) -> None:
@@ -90,7 +98,6 @@ def test_a_tokenizer_that_is_nowhere_is_said() -> None:
 
 
 def test_a_name_of_the_hub_is_found_in_its_cache(trained: Path, tmp_path: Path) -> None:
-    pytest.importorskip("huggingface_hub")
     commit = "0" * 40
     kept = tmp_path / "hub/models--owner--name"
     (kept / "refs").mkdir(parents=True)

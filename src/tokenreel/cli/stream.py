@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
@@ -18,8 +19,12 @@ from tokenreel.stream import StreamPipeline
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("config", help="a stream's configuration in TOML, YAML or XML")
-    parser.add_argument("--steps", type=int, default=100, help="how many steps to make, at most")
-    parser.add_argument("--split", default="train", choices=("train", "eval"))
+    parser.add_argument(
+        "--steps", type=int, default=100, help="how many steps to make, at most (default 100)"
+    )
+    parser.add_argument(
+        "--split", default="train", choices=("train", "eval"), help="what to read (default train)"
+    )
     parser.add_argument(
         "--set",
         action="append",
@@ -53,24 +58,30 @@ def dry_run(pipeline: StreamPipeline, *, steps: int, progress: Progress) -> dict
         if made == steps:
             break
     seconds = time.perf_counter() - begin
-    told = pipeline.stats()
+    told, state = pipeline.stats(), pipeline.get_state()
     return {
         "steps": made,
         "shape": list(shape),
         "seconds": seconds,
         "tokens_per_second": (told["placed"] + told["overlap"]) / seconds,
-        "vocab_size": pipeline.vocab_size,
-        "state_bytes": len(json.dumps(pipeline.get_state())),
+        "epoch": max(lane["place"]["epoch"] for lane in state["lanes"].values()),
+        **asdict(pipeline.config.model),
+        "state_bytes": len(json.dumps(state)),
         **told,
     }
 
 
 def _draw(console: Console, facts: dict[str, Any]) -> None:
     console.print(
-        f"{facts['steps']:,} batches {facts['shape']}, "
-        f"{facts['tokens_per_second'] / 1e6:,.2f} million tokens/s"
+        f"{count(facts['steps'])} batches {facts['shape']} in {facts['seconds']:,.2f} s, "
+        f"{count(round(facts['tokens_per_second']))} tokens/s"
     )
+    ids = (f"{role} {facts[f'{role}_token_id']}" for role in ("bos", "eos", "pad"))
+    console.print(f"vocabulary {count(facts['vocab_size'])} ({', '.join(ids)})")
     console.print(f"utilisation {100 * facts['utilisation']:.2f} %, retries {facts['retries']:,}")
-    names = ("documents", "tokens", "trained", "masked", "padding", "truncated", "dropped")
-    shown = {name: count(facts[name]) for name in (*names, "pending", "skipped_records")}
+    always = ("documents", "epoch", "tokens", "trained", "masked", "padding")
+    # What was lost on the way is told where there is something to tell.
+    rarely = ("pending", "truncated", "dropped", "short_documents", "skipped_records")
+    names = (*always, *(name for name in rarely if facts[name]))
+    shown = {name.replace("_", " "): count(facts[name]) for name in names}
     facts_table(console, {**shown, "state": f"{facts['state_bytes']:,} bytes"})

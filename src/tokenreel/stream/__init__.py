@@ -7,7 +7,12 @@
 
 A lane is a logical shard: one of a fixed number of parts that documents are dealt to.
 Every step to the right is a function of a place in the source, so the state is that place.
-config.py says what every key means, ledger.py what is counted.
+
+    asked for     config (what every key means), settings, sections; opened: source, vocabulary
+    documents     source, deal (which lane's), arrivals (in which order), place
+    rows          encoder, windows and bins (the packers) over memory, rows
+    batches       lane, batches, batch, on_grain, pipeline
+    kept          state, ledger (what is counted), cache
 """
 
 from tokenreel.stream.batch import Batch

@@ -14,7 +14,7 @@ from itertools import count
 
 from tokenreel.errors import InputError
 from tokenreel.seeds import derive_key
-from tokenreel.stream.dealt import Deal, Dealt
+from tokenreel.stream.deal import Deal, Dealt
 from tokenreel.stream.place import Place
 from tokenreel.stream.settings import DataSettings
 from tokenreel.text.provenance import Provenance

@@ -1,8 +1,9 @@
 """Batches of a stream, one after the other, without Grain: what Grain wraps.
 
 Each lane gives A · B / num_lanes rows of a step and stands in its own columns of the batch, so
-that the batches of ranks, side by side, are the batch of one. A step that fails leaves the
-stream where it was: asked again it tries again.
+that the batches of ranks, side by side, are the batch of one. Where the stream ends, every
+rank makes all columns and gives out its own. A step that fails leaves the stream where it
+was: asked again it tries again.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ class Batches(Iterator[Batch]):
         if columns is None:
             raise StopIteration
         self.step += 1
-        return Batch(step=self.step - 1, **_joined(columns, axis=1))
+        made, own = _joined(columns, axis=1), self.stream.columns
+        arrays = {name: np.ascontiguousarray(made[name][:, own]) for name in FIELDS}
+        return Batch(step=self.step - 1, **arrays)
 
     def _take(self) -> list[dict[str, np.ndarray]] | None:
         """Return the columns of each lane, or None at the end."""

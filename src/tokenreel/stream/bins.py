@@ -15,7 +15,7 @@ import numpy as np
 from tokenreel.rows.packing import pack
 from tokenreel.rows.pieces import Pieces, ragged_index
 from tokenreel.rows.segments import Segments, cut, document_bounds
-from tokenreel.stream.encode import Chunk
+from tokenreel.stream.encoder import Chunk
 from tokenreel.stream.ledger import counts_of, nothing_counted
 from tokenreel.stream.memory import memory_split
 from tokenreel.stream.place import Place

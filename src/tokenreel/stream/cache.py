@@ -21,7 +21,7 @@ from tokenreel.store.door import open_store
 from tokenreel.store.manifest import MANIFEST_NAME
 from tokenreel.store.writer import StoreWriter
 from tokenreel.stream.arrivals import Arrivals, grouped
-from tokenreel.stream.encode import Chunk, Encoder
+from tokenreel.stream.encoder import Chunk, Encoder
 from tokenreel.stream.place import Place
 from tokenreel.stream.settings import CacheSettings
 from tokenreel.text.tokenizers import Tokenizer

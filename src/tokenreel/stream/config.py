@@ -35,8 +35,8 @@
     data.tokenizer.add_bos       false         begin every document with the begin token
     data.tokenizer.add_eos       false         end every document with the end token
     data.tokenizer.max_doc_tokens none         cut longer documents (counted); none: never
-    data.tokenizer.vocab_size_multiple 128     what pipeline.vocab_size is rounded up to
-    model.vocab_size             none          of the model; none: the tokenizer's, rounded up
+    data.tokenizer.vocab_size_multiple 128     what model.vocab_size is rounded up to
+    model.vocab_size             none          raised to the tokenizer's and rounded up
     model.bos_token_id           none          none: the tokenizer's; so for eos and pad
     model.eos_token_id           none
     model.pad_token_id           none
@@ -44,18 +44,23 @@
     stream.cache_shard_bytes     33554432      size of its shards: what a resume encodes again
 
 A seed, a lane or a packer changes the stream; prefetch, retries, ranks and the cache do not.
+A trainer's own sections, and its keys of `train` and `model`, may stand beside these: see
+sections.py. Of a configuration that has been opened, `model` holds what was found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from os import PathLike
+from dataclasses import asdict, dataclass, field, replace
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tokenreel.config.load import STRICT, load
+from tokenreel.config.files import Table, read_table
+from tokenreel.config.load import STRICT, make
+from tokenreel.config.overrides import override
 from tokenreel.errors import ConfigError
+from tokenreel.stream.sections import own_part
 from tokenreel.stream.settings import CacheSettings, DataSettings, ModelSettings, TrainSettings
 
 
@@ -99,9 +104,26 @@ def read_config(config: Configured, *, overrides: Sequence[str] = ()) -> StreamC
     1024
     """
     if isinstance(config, StreamConfig):
-        return config
-    made = load(StreamConfig, config, overrides=overrides)
+        if not overrides:
+            return config
+        config = asdict(config)
+    if isinstance(config, Mapping):
+        table = Table(content=_plain(config), where=None)
+    else:
+        table = read_table(config)
+    own_part(override({}, overrides), where=None)  # what is in the file excuses no misspelling
+    content = own_part(override(table.content, overrides), where=table.where)
+    made = make(StreamConfig, content, where=table.where, typed=table.typed)
     return made if isinstance(config, Mapping) else _below(made, Path(config).parent)
+
+
+def _plain(value: Any) -> Any:
+    """Return a setting as a file would hold it: paths as text."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return fspath(value) if isinstance(value, PathLike) else value
 
 
 def _below(config: StreamConfig, folder: Path) -> StreamConfig:

@@ -18,7 +18,7 @@ from tokenreel.errors import InputError
 from tokenreel.feed.prefetch import ahead
 from tokenreel.stream.arrivals import Arrivals, grouped
 from tokenreel.stream.cache import Cache
-from tokenreel.stream.encode import Chunk, Encoder
+from tokenreel.stream.encoder import Chunk, Encoder
 from tokenreel.stream.ledger import COLUMN, as_dropped, from_named, named, nothing_counted
 from tokenreel.stream.place import Place
 from tokenreel.stream.rows import Rows, sift
@@ -102,7 +102,7 @@ class Lane:
                     fruitful = kept.marks[-1][0].epoch
                     yield kept
                 elif carried[COLUMN["dropped"]] and self._epoch - fruitful >= FRUITLESS_EPOCHS:
-                    raise _fruitless(carried)
+                    raise _fruitless(f"{carried[COLUMN['documents']]:,} documents without")
         self.counts = self.counts + carried
 
     def _encoded(self, place: Place) -> Generator[Chunk, None, None]:
@@ -119,11 +119,15 @@ class Lane:
         for epoch, documents in self._arrivals.epochs(place):
             self._epoch = epoch
             cache = self._cache if epoch == 0 else None
+            is_empty = epoch > place.epoch or not place.number
             for group in grouped(documents, self._packer.max_docs, self._packer.max_characters):
                 chunk = self._encoder.encode(group)
+                is_empty = is_empty and not len(chunk.documents.ids)
                 if cache is not None:
                     cache.add(chunk)
                 yield chunk
+            if is_empty:
+                raise _fruitless("an epoch without a token")
             if cache is not None:
                 cache.commit()
 
@@ -158,10 +162,10 @@ def _after(rows: Rows, taken: int) -> Rows:
     )
 
 
-def _fruitless(carried: np.ndarray) -> InputError:
+def _fruitless(actual: str) -> InputError:
     return InputError(
         "nothing of the stream can be trained on",
         expected="a document of >= 2 tokens, with a target that is not masked",
-        actual=f"{carried[COLUMN['documents']]:,} documents without",
+        actual=actual,
         remedy="look at the documents, at add_eos and at train_on_eos",
     )

@@ -8,7 +8,9 @@ Grain has made ahead.
 
 from __future__ import annotations
 
+import atexit
 from typing import Any
+from weakref import ref
 
 import grain  # type: ignore[import-untyped]
 
@@ -63,4 +65,18 @@ def grain_iterator(stream: OpenedStream) -> Any:
     ahead = stream.config.data.grain_prefetch
     if ahead:
         dataset = grain.experimental.ThreadPrefetchIterDataset(dataset, prefetch_buffer_size=ahead)
-    return iter(dataset)
+    iterator = iter(dataset)
+    atexit.register(_close_for_good, ref(iterator))
+    return iterator
+
+
+def _close_for_good(iterator: ref[Any]) -> None:
+    """Close an iterator that lives until the program ends.
+
+    Grain closes once more when the object goes, and then finds its modules gone: an error on
+    the screen after every good run.
+    """
+    alive = iterator()
+    if alive is not None:
+        alive.close()
+        alive.close = lambda: None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,9 +13,9 @@ from tokenreel.stream.arrivals import Arrivals
 from tokenreel.stream.bins import BinPacker
 from tokenreel.stream.cache import Cache
 from tokenreel.stream.config import StreamConfig
-from tokenreel.stream.dealt import VERSION as DEAL_VERSION
-from tokenreel.stream.dealt import Deal
-from tokenreel.stream.encode import Encoder
+from tokenreel.stream.deal import VERSION as DEAL_VERSION
+from tokenreel.stream.deal import Deal
+from tokenreel.stream.encoder import Encoder
 from tokenreel.stream.lane import Lane, Packer
 from tokenreel.stream.rows import Masking
 from tokenreel.stream.source import CountedBackoff, for_split, open_text
@@ -26,6 +26,7 @@ from tokenreel.text.sources.shuffle import VERSION as SHUFFLE_VERSION
 from tokenreel.text.tokenizers import Tokenizer
 
 VERSION = 1
+CHUNK_CHARACTERS = 1 << 19  # what windows wait for: the latency of a step
 # Settings that decide which documents come in which order, and those that make rows of them.
 ORDERING = ("shuffle", "shuffle_buffer_size", "seed", "eval_fraction", "num_lanes")
 PACKING = (
@@ -43,6 +44,11 @@ class OpenedStream:
     """A configuration with its source and tokenizer, for one split and one rank.
 
     `source` and `tokenizer`, where given, take the place of those the configuration names.
+    `chunk_characters` are encoded at once (sequential); it changes no batch.
+
+    A rank makes its own lanes. Where the stream ends (repeat off, or evaluation) it makes all
+    lanes and gives out its own columns, so that all ranks end at the same step without a word
+    between them: reading and encoding are then done by every rank.
     """
 
     def __init__(
@@ -54,15 +60,18 @@ class OpenedStream:
         world: int = 1,
         source: TextSource | None = None,
         tokenizer: Tokenizer | None = None,
+        chunk_characters: int = CHUNK_CHARACTERS,
     ) -> None:
-        self.config = for_split(config, split)
+        config = for_split(config, split)
         self.split, self.rank, self.world = split, rank, world
-        _check_ranks(self.config, rank, world)
-        data = self.config.data
+        self._chunk_characters = chunk_characters
+        _check_ranks(config, rank, world)
+        data = config.data
         self.backoff = CountedBackoff(
             max_retries=data.max_retries, retry_delay=data.retry_delay_sec
         )
-        self.vocabulary = open_vocabulary(data.tokenizer, self.config.model, tokenizer=tokenizer)
+        self.vocabulary = open_vocabulary(data.tokenizer, config.model, tokenizer=tokenizer)
+        self.config = replace(config, model=self.vocabulary.as_settings())
         self.source = source or open_text(data, self.backoff)
         self.masking = Masking(
             seq_len=self.config.train.seq_len,
@@ -110,12 +119,19 @@ class OpenedStream:
 
     @property
     def lane_numbers(self) -> range:
-        """The lanes of this rank."""
-        share = self.config.data.num_lanes // self.world
-        return range(self.rank * share, (self.rank + 1) * share)
+        """The lanes that this rank makes."""
+        lanes = range(self.config.data.num_lanes)
+        return lanes[_share(lanes, self.rank, self.world)] if self.config.data.repeat else lanes
+
+    @property
+    def columns(self) -> slice:
+        """What this rank gives out of the columns that it makes."""
+        if self.config.data.repeat:
+            return slice(None)
+        return _share(range(self.config.train.batch_size), self.rank, self.world)
 
     def lanes(self) -> dict[int, Lane]:
-        """Return the lanes of this rank, at their start, by number."""
+        """Return the lanes that this rank makes, at their start, by number."""
         return {number: self._lane(number) for number in self.lane_numbers}
 
     def _lane(self, number: int) -> Lane:
@@ -147,22 +163,34 @@ class OpenedStream:
                 block_docs=data.packing_buffer_docs,
                 max_docs_per_row=data.packing_max_docs_per_bin,
             )
-        return WindowPacker(self.masking, end=data.end)
+        return WindowPacker(self.masking, end=data.end, max_characters=self._chunk_characters)
+
+
+def _share(items: range, rank: int, world: int) -> slice:
+    size = len(items) // world
+    return slice(rank * size, (rank + 1) * size)
 
 
 def _check_ranks(config: StreamConfig, rank: int, world: int) -> None:
     if world < 1 or not 0 <= rank < world:
         raise ConfigError("bad rank", expected=f"0 to {world - 1}", actual=rank)
-    if config.data.num_lanes % world:
+    if config.data.repeat and config.data.num_lanes % world:
         raise ConfigError(
             "the ranks do not divide the lanes",
             expected=f"data.num_lanes as a multiple of {world}",
             actual=config.data.num_lanes,
             remedy="fix data.num_lanes at a number that every number of ranks divides",
         )
-    if world > 1 and not config.data.repeat:
+    if config.train.batch_size % world:
         raise ConfigError(
-            "a stream that ends would give ranks unequal numbers of batches",
-            expected="data.repeat = true with more than one rank",
-            remedy="stop after a number of steps instead, and evaluate on one rank",
+            "the ranks do not divide the batch",
+            expected=f"train.batch_size as a multiple of {world}",
+            actual=config.train.batch_size,
+        )
+    if world > 1 and config.stream.cache_to is not None:
+        raise ConfigError(
+            "a store is written by one rank",
+            expected="one rank with stream.cache_to",
+            actual=world,
+            remedy='build the store first ("tokenreel build") and train with Feed',
         )

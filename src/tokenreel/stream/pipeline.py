@@ -25,7 +25,8 @@ class StreamPipeline(Iterator[Batch]):
     """Iterate over batches [A, B, T] of text as it arrives.
 
     `config`: a StreamConfig, a nested mapping with the same keys, or a TOML, YAML or XML file.
-    `split` "eval" reads what training does not. A rank gets B / world of a step's rows.
+    `split` "eval" reads what training does not. A rank gets B / world of a step's rows; of a
+    stream that ends (evaluation, repeat off) every rank encodes all, and all end together.
     `source` and `tokenizer` are objects in place of those that the configuration names.
 
     >>> pipeline = StreamPipeline({
@@ -84,7 +85,10 @@ class StreamPipeline(Iterator[Batch]):
         self._iterator.set_state(state)
 
     def stats(self) -> dict[str, float]:
-        """Return the account of the batches so far (see ledger.py), and this process's retries."""
+        """Return the account of the batches so far (see ledger.py), and this process's retries.
+
+        It is of this rank's lanes, or of all where every rank makes all.
+        """
         told = stats_of(self.get_state(), seq_len=self.config.train.seq_len)
         return {**told, "retries": len(self._backoff.waits)}
 
@@ -100,10 +104,16 @@ class StreamPipeline(Iterator[Batch]):
 
 
 def make_grain_iterator(
-    config: Configured, *, split: str = "train", rank: int = 0, world: int = 1
+    config: Configured,
+    *,
+    split: str = "train",
+    rank: int = 0,
+    world: int = 1,
+    overrides: Sequence[str] = (),
 ) -> Any:
     """Return the Grain iterator itself (a grain.DatasetIterator) that gives the same batches."""
-    return _on_grain(OpenedStream(read_config(config), split=split, rank=rank, world=world))
+    made = read_config(config, overrides=overrides)
+    return _on_grain(OpenedStream(made, split=split, rank=rank, world=world))
 
 
 def _on_grain(stream: OpenedStream) -> Any:

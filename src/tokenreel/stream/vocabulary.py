@@ -1,5 +1,6 @@
 """The tokenizer of a stream, its special ids, and the size of vocabulary a model needs.
 
+The size is the larger of the model's and the tokenizer's, rounded up to the multiple.
 Special ids come from the model's settings, else from what the tokenizer's own files name
 (tokenizer_config.json, special_tokens_map.json), else from the usual strings. A name of the
 hub is fetched once, files of the tokenizer alone; code that comes with it is never run.
@@ -36,11 +37,20 @@ class Vocabulary:
     eos_id: int | None
     pad_id: int
 
+    def as_settings(self) -> ModelSettings:
+        """Return what a model is to be made with."""
+        return ModelSettings(
+            vocab_size=self.size,
+            bos_token_id=self.bos_id,
+            eos_token_id=self.eos_id,
+            pad_token_id=self.pad_id,
+        )
+
 
 def open_vocabulary(
     settings: TokenizerSettings, model: ModelSettings, *, tokenizer: Tokenizer | None = None
 ) -> Vocabulary:
-    """Return the vocabulary of a stream; settings that contradict it raise ConfigError.
+    """Return the vocabulary of a stream; ids outside it raise ConfigError.
 
     `tokenizer`, where given, takes the place of the one that the settings name.
     """
@@ -55,8 +65,8 @@ def open_vocabulary(
         for role in given
     }
     multiple = settings.vocab_size_multiple
-    size = model.vocab_size or -(-tokenizer.vocab_size // multiple) * multiple
-    _check_size(size, tokenizer.vocab_size, ids)
+    size = -(-max(model.vocab_size or 0, tokenizer.vocab_size) // multiple) * multiple
+    _check_ids(ids, size)
     for role, is_added in (("bos", settings.add_bos), ("eos", settings.add_eos)):
         if is_added and ids[role] is None:
             raise ConfigError(
@@ -78,13 +88,7 @@ def _found(role: str, control_ids: Mapping[str, int], named: Mapping[str, str]) 
     return control_ids[known[0]] if known and known[0] is not None else None
 
 
-def _check_size(size: int, tokenizer_size: int, ids: Mapping[str, int | None]) -> None:
-    if size < tokenizer_size:
-        raise ConfigError(
-            "the model's vocabulary is smaller than the tokenizer's",
-            expected=f"model.vocab_size >= {tokenizer_size:,}",
-            actual=size,
-        )
+def _check_ids(ids: Mapping[str, int | None], size: int) -> None:
     for role, number in ids.items():
         if number is not None and not 0 <= number < size:
             raise ConfigError(

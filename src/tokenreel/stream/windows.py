@@ -14,7 +14,7 @@ import numpy as np
 
 from tokenreel.rows.whole import token_pieces
 from tokenreel.rows.windows import cut_at_documents
-from tokenreel.stream.encode import Chunk
+from tokenreel.stream.encoder import Chunk
 from tokenreel.stream.ledger import counts_of, nothing_counted
 from tokenreel.stream.memory import memory_split
 from tokenreel.stream.place import Place
@@ -77,12 +77,12 @@ class Buffer:
 
 
 class WindowPacker:
-    """Cut what arrives into windows."""
+    """Cut what arrives into windows; `max_characters` are encoded at once."""
 
     max_docs = 1 << 30
-    max_characters = 1 << 19  # what is encoded at once: the latency of a step
 
-    def __init__(self, masking: Masking, *, end: str) -> None:
+    def __init__(self, masking: Masking, *, end: str, max_characters: int) -> None:
+        self.max_characters = max_characters
         self._masking = masking
         self._pads = end == "pad"
 
