@@ -32,7 +32,7 @@ demo: $(STAMP)
 
 # The whole suite with the native kernels, then what touches a kernel in numpy alone.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n auto -m "not soak"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not soak"
 	TOKENREEL_NATIVE=0 $(BIN)/python -m pytest -q -n auto -m "not soak" tests/native tests/order tests/feed/test_gather.py tests/rows/test_packing.py
 
 soak: $(STAMP)

@@ -120,6 +120,7 @@ def test_a_trainer_resumed_in_mid_epoch_gets_exactly_what_was_to_come(
         train(recipe, tmp_path / "other", gradient_accumulation_steps=1)
 
 
+@pytest.mark.soak
 def test_trainers_in_two_processes_get_the_global_batches(
     recipe: Recipe, tmp_path: Path, ranks: Ranks
 ) -> None:

@@ -76,6 +76,7 @@ def test_a_cluster_that_does_not_know_the_token_says_which_one_is_meant(
     assert "RAY_AUTH_TOKEN" in done.stderr and not (tmp_path / "s" / "manifest.json").exists()
 
 
+@pytest.mark.soak
 def test_a_node_that_is_lost_over_a_chunk_is_done_without(
     cluster: Cluster, source: Path, tmp_path: Path
 ) -> None:

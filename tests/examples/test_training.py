@@ -24,6 +24,14 @@ def losses(printed: str) -> dict[int, float]:
     return {int(step): float(loss) for step, loss in LOSS.findall(printed)}
 
 
+def test_pretraining_learns_and_validates(corpus: Path, tmp_path: Path) -> None:
+    words = (corpus / "docs.jsonl", "--steps", 20, "--save-every", 10)
+    printed = run("pretrain_torch.py", *words, "--folder", tmp_path)
+    assert losses(printed)[20] < losses(printed)[10]
+    assert printed.splitlines()[-1].startswith("validation loss ")
+
+
+@pytest.mark.soak
 def test_pretraining_killed_and_run_again_ends_where_an_unbroken_one_does(
     corpus: Path, tmp_path: Path
 ) -> None:
@@ -87,11 +95,18 @@ def test_megatron_files_are_trained_on_as_they_lie(store: Path, tmp_path: Path) 
     assert len(re.findall(r"^  row \d: document \d+", printed, re.MULTILINE)) == 8
 
 
+def test_the_trainer_learns(store: Path, tmp_path: Path) -> None:
+    words = (store, "--steps", 6, "--save-every", 3, "--folder", tmp_path)
+    assert "from the beginning" in run("hf_trainer.py", *words)
+    assert sorted(logged(tmp_path / "checkpoint-6")) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.soak
 def test_the_trainer_resumed_from_a_checkpoint_has_the_losses_of_an_unbroken_run(
     store: Path, tmp_path: Path
 ) -> None:
     words = (store, "--steps", 6, "--save-every", 3)
-    assert "from the beginning" in run("hf_trainer.py", *words, "--folder", tmp_path / "one")
+    run("hf_trainer.py", *words, "--folder", tmp_path / "one")
     shutil.copytree(tmp_path / "one" / "checkpoint-3", tmp_path / "two" / "checkpoint-3")
     assert "resuming from" in run("hf_trainer.py", *words, "--folder", tmp_path / "two")
     history = [logged(tmp_path / name / "checkpoint-6") for name in ("one", "two")]

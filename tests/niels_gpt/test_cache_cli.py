@@ -289,6 +289,7 @@ def kill_when(process: subprocess.Popen[str], begun: Path) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
+@pytest.mark.soak
 def test_killed_in_the_middle_and_run_again_with_other_workers_it_ends_the_same(
     built: Result,
     start: Callable[..., subprocess.Popen[str]],

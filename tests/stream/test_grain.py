@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import grain
+import grain  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 from tests.stream.making import batches_of, config_of, take, texts_of, write_texts
