@@ -20,8 +20,8 @@ from benchmarks.harness import Row, at_least, at_most
 BATCH, LENGTH = 32, 2048
 NUM_TOKENS = 100_000_000
 NUM_EPISODES = 50_000
-ROUNDS = 100
-AT_ONCE = 8  # batches in a row: what is measured is a loader at work, not its first batch
+ROUNDS = 30
+AT_ONCE = 32  # batches in a row: what is measured is a loader at work, not its first batch
 TARGET = 5.0
 EOS = 7
 PAD = 0
