@@ -57,6 +57,9 @@ def use_wheel(wheel: Path, folder: Path) -> list[str]:
     return run.stdout.strip().split(" ", 2)
 
 
+pytestmark = pytest.mark.soak  # two builds from scratch, one with a compiler
+
+
 @pytest.fixture(scope="module")
 def spoken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path, list[str]]]:
     said = {}

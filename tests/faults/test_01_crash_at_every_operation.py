@@ -194,7 +194,7 @@ def test_a_build_killed_anywhere_and_continued_to_its_end_survives_a_power_failu
     assert killed_at > 60
 
 
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.soak), 9])
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.soak), 13])
 @pytest.mark.parametrize("policy", ["dropped", "any of it"])
 def test_a_build_killed_anywhere_and_continued_survives_a_power_failure_anywhere(
     memory_disk: Path, whole: dict[str, bytes], step: int, policy: str
@@ -243,7 +243,7 @@ def test_a_folder_made_by_a_killed_build_is_durable_before_the_manifest_names_it
             shutil.rmtree(path)
 
 
-@pytest.mark.parametrize("policy", ["dropped", "any of it"])
+@pytest.mark.parametrize("policy", ["dropped", pytest.param("any of it", marks=pytest.mark.soak)])
 def test_a_replacement_killed_at_its_commit_does_not_cost_the_store(
     memory_disk: Path, policy: str
 ) -> None:
