@@ -34,28 +34,10 @@ def make_state(
 
 def check_state(state: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
     """Raise unless a state belongs to a feed of this identity and can be gone on from."""
-    version = state.get("version") if isinstance(state, Mapping) else None
-    if version != VERSION:
-        newer = isinstance(version, int) and version > VERSION
-        raise ConfigError(
-            "unknown version of a feed's state",
-            expected=VERSION,
-            actual=repr(version),
-            remedy="it was written by a newer tokenreel: use that" if newer else None,
-        )
-    missing = sorted(KEYS - set(state))
-    if missing:
-        raise ConfigError(f"not a feed's state: it lacks {', '.join(missing)}")
-    fingerprint = digest(identity)
-    if state["fingerprint"] != fingerprint:
-        differing = differing_fields(leaves(state["identity"]), leaves(identity))
-        if not differing:
-            differing = {"fingerprint": (state["fingerprint"], fingerprint)}
-        raise MismatchError(
-            "the state belongs to another run",
-            differing=differing,
-            remedy="resume with the stores and the recipe it was saved with",
-        )
+    remedy = "resume with the stores and the recipe it was saved with"
+    check_belongs(
+        state, identity, version=VERSION, keys=KEYS, owner="feed", other="run", remedy=remedy
+    )
     changes = state["changes"]
     if not isinstance(changes, (list, tuple)) or not all(map(_is_change, changes)):
         raise ConfigError(
@@ -69,6 +51,39 @@ def check_state(state: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
             raise ConfigError(
                 "bad step in a feed's state", expected=f">= {before:,}", actual=repr(step)
             )
+
+
+def check_belongs(
+    state: Mapping[str, Any],
+    identity: Mapping[str, Any],
+    *,
+    version: int,
+    keys: frozenset[str],
+    owner: str,
+    other: str,
+    remedy: str,
+) -> None:
+    """Raise unless a state has this version, these keys, and the fingerprint of this identity."""
+    found = state.get("version") if isinstance(state, Mapping) else None
+    if found != version:
+        newer = isinstance(found, int) and found > version
+        raise ConfigError(
+            f"unknown version of a {owner}'s state",
+            expected=version,
+            actual=repr(found),
+            remedy="it was written by a newer tokenreel: use that" if newer else None,
+        )
+    missing = sorted(keys - set(state))
+    if missing:
+        raise ConfigError(f"not a {owner}'s state: it lacks {', '.join(missing)}")
+    fingerprint = digest(identity)
+    if state["fingerprint"] != fingerprint:
+        differing = differing_fields(leaves(state["identity"]), leaves(identity))
+        raise MismatchError(
+            f"the state belongs to another {other}",
+            differing=differing or {"fingerprint": (state["fingerprint"], fingerprint)},
+            remedy=remedy,
+        )
 
 
 def _is_change(change: Any) -> bool:

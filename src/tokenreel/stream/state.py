@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tokenreel.errors import ConfigError, MismatchError, differing_fields
-from tokenreel.store.canonical import digest
+from tokenreel.feed.state import check_belongs
 
 VERSION = 1
 KEYS = frozenset({"version", "step", "lanes", "fingerprint", "identity"})
@@ -30,26 +30,9 @@ def check_state(
     state: Mapping[str, Any], identity: Mapping[str, Any], lanes: Sequence[int]
 ) -> None:
     """Raise unless a state belongs to a stream of this identity and holds these lanes."""
-    version = state.get("version")
-    if version != VERSION:
-        newer = isinstance(version, int) and version > VERSION
-        raise ConfigError(
-            "unknown version of a stream's state",
-            expected=VERSION,
-            actual=repr(version),
-            remedy="it was written by a newer tokenreel: use that" if newer else None,
-        )
-    missing = sorted(KEYS - set(state))
-    if missing:
-        raise ConfigError(f"not a stream's state: it lacks {', '.join(missing)}")
-    fingerprint = digest(identity)
-    if state["fingerprint"] != fingerprint:
-        differing = differing_fields(state["identity"], identity)
-        raise MismatchError(
-            "the state belongs to another stream",
-            differing=differing or {"fingerprint": (state["fingerprint"], fingerprint)},
-            remedy=REMEDY,
-        )
+    check_belongs(
+        state, identity, version=VERSION, keys=KEYS, owner="stream", other="stream", remedy=REMEDY
+    )
     absent = [str(lane) for lane in lanes if str(lane) not in state["lanes"]]
     if absent:
         raise ConfigError(
