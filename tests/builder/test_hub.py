@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import random
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.builder.making import places, tree
+from tests.hub.environment import client_environment
 
 HUB = Path(__file__).parents[1] / "hub"
 # The client asks six times by itself before it gives up and the source is opened again.
@@ -55,16 +55,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def run(hub: Any, out: Path, home: Path, *, stop: int = 0) -> int:
-    environment = {
-        **os.environ,
-        "HF_ENDPOINT": hub.url,
-        "HF_HOME": str(home),
-        "HF_HUB_DISABLE_XET": "1",
-        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
-        "USE_TORCH": "0",
-        "USE_TF": "0",
-        "USE_JAX": "0",
-    }
+    environment = client_environment(hub.url, home)
     words = [sys.executable, "-c", RUN, str(HUB), str(out), str(stop)]
     return subprocess.run(words, env=environment, check=False, stdout=subprocess.DEVNULL).returncode
 

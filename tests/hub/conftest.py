@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import random
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
+from tests.hub.environment import client_environment
 
 HERE = Path(__file__).parent
 NUM_FINEWEB = 900
@@ -126,18 +126,7 @@ def hub(served: Any) -> Iterator[Any]:
 def client(served: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Run the real client in its own process, with its own cache."""
     folder = tmp_path_factory.mktemp("client")
-    environment = {
-        **os.environ,
-        "HF_ENDPOINT": served.url,
-        "HF_HOME": str(folder),
-        "HF_HUB_DISABLE_XET": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
-        # It would import all of them to see what is installed, which takes seconds.
-        "USE_TORCH": "0",
-        "USE_TF": "0",
-        "USE_JAX": "0",
-    }
+    environment = client_environment(served.url, folder)
     with (
         (folder / "log").open("w") as log,
         subprocess.Popen(

@@ -6,7 +6,6 @@ import argparse
 import hashlib
 import importlib.util
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -19,6 +18,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.hub.environment import client_environment
 
 from niels_gpt.cache import PretrainTokenStreamDataset, SFTExampleDataset, formats, read_meta
 from niels_gpt.cache.cli import main
@@ -76,17 +76,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def start(hub: Any, place: Path) -> Callable[..., subprocess.Popen[str]]:
-    environment = {
-        **os.environ,
-        "HF_ENDPOINT": hub.url,
-        "HF_HOME": str(place / "client"),
-        "HF_HUB_DISABLE_XET": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
-        "USE_TORCH": "0",
-        "USE_TF": "0",
-        "USE_JAX": "0",
-    }
+    environment = client_environment(hub.url, place / "client")
 
     def build_all(*arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import random
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.builder.making import tree
+from tests.hub.environment import client_environment
 
 HERE = Path(__file__).parent
 STAND_IN = HERE.parent / "hub/stand_in.py"
@@ -57,17 +57,7 @@ def hub(served: Any) -> Iterator[Any]:
 @contextmanager
 def started(served: Any, folder: Path) -> Iterator[subprocess.Popen[str]]:
     """Run a process that streams from the stand-in."""
-    environment = {
-        **os.environ,
-        "HF_ENDPOINT": served.url,
-        "HF_HOME": str(folder),
-        "HF_HUB_DISABLE_XET": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
-        "USE_TORCH": "0",
-        "USE_TF": "0",
-        "USE_JAX": "0",
-    }
+    environment = client_environment(served.url, folder)
     with (
         (folder / "log").open("w") as log,
         subprocess.Popen(
