@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -60,6 +62,21 @@ def best_seconds(
             job()
             best[name] = min(best[name], clock() - begin)
     return best
+
+
+ONE_CORE = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+
+
+def rows_of_process(module: str) -> list[Row]:
+    """Run a module in a process held to one thread and return the rows it prints as JSON."""
+    output = subprocess.run(
+        [sys.executable, "-m", module],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **ONE_CORE},
+    ).stdout
+    return [Row(**row) for row in json.loads(output.splitlines()[-1])]
 
 
 def machine() -> dict[str, object]:

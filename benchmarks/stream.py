@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.corpus import documents, train_bpe, write_jsonl
-from benchmarks.harness import Row, at_least, at_most, best_seconds
+from benchmarks.harness import Row, at_least, at_most, best_seconds, rows_of_process
 from tokenreel.stream import StreamPipeline, read_config
 from tokenreel.stream.arrivals import Arrivals, grouped
 from tokenreel.stream.batches import Batches, stats_of
@@ -27,17 +24,12 @@ from tokenreel.stream.opened import OpenedStream
 from tokenreel.stream.place import Place
 from tokenreel.text.tokenizers import Encoded, Tokenizer, load_tokenizer
 
-ONE_CORE = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
 SEQ_LEN = 2048
 
 
 def measure() -> list[Row]:
     """Measure in a process whose tokenizers are held to one thread."""
-    words = [sys.executable, "-m", "benchmarks.stream"]
-    output = subprocess.run(
-        words, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **ONE_CORE}
-    ).stdout
-    return [Row(**row) for row in json.loads(output.splitlines()[-1])]
+    return rows_of_process("benchmarks.stream")
 
 
 def _measure_here() -> list[Row]:

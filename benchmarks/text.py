@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks.corpus import chats, documents, train_bpe, write_jsonl
-from benchmarks.harness import Row, at_least, best_seconds
+from benchmarks.harness import Row, at_least, best_seconds, rows_of_process
 from tokenreel.text.chats import NGPT, read_chat, render
 from tokenreel.text.sources import open_source
 from tokenreel.text.tokenizers import load_tokenizer
@@ -20,7 +17,6 @@ from tokenreel.text.tokenizers.huggingface import define_json_file
 from tokenreel.text.tokenizers.referenced import ReferencedTokenizer
 
 MEGABYTE = 1e6
-ONE_CORE = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
 
 TEMPLATE = (
     "{{ SYS }}you are a helpful assistant.{{ EOT }}"
@@ -33,11 +29,7 @@ TEMPLATE = (
 
 def measure() -> list[Row]:
     """Measure in a process that is held to one thread."""
-    words = [sys.executable, "-m", "benchmarks.text"]
-    output = subprocess.run(
-        words, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **ONE_CORE}
-    ).stdout
-    return [Row(**row) for row in json.loads(output.splitlines()[-1])]
+    return rows_of_process("benchmarks.text")
 
 
 def _measure_here() -> list[Row]:
