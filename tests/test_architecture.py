@@ -32,7 +32,8 @@ ADAPTERS = {"torch", "jax", "grain"}  # each room of the framework of its name
 OUTSIDE = {"cli", "demo", "__main__", "__init__"}  # they may import every room
 CORE = ("store", "rows", "order", "errors.py", "progress.py", "seeds.py", "native", "config")
 HEAVY = ["torch", "jax", "datasets", "transformers", "rich", "yaml", "pydantic", "tokenizers"]
-HEAVY += ["sentencepiece", "tiktoken", "gigatoken", "pyarrow", "zstandard", "orjson", "ray"]
+HEAVY += ["sentencepiece", "tiktoken", "gigatoken", "pyarrow", "zstandard", "orjson", "xxhash"]
+HEAVY += ["ray"]
 
 
 def modules() -> list[Path]:

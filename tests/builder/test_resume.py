@@ -28,11 +28,12 @@ SMALL: dict[str, Any] = {"chunk_bytes": 2000, "shard_bytes": 4096}
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """24 MB of JSONL: six chunks of the default size."""
+    """24 MB of JSONL in six files, each of which is a chunk."""
     row = json.dumps({"text": "All work and no play makes a dull reel. " * 50})
-    path = tmp_path_factory.mktemp("large") / "large.jsonl"
-    path.write_text("".join(f"{row}\n" for _ in range(12_000)))
-    return path
+    folder = tmp_path_factory.mktemp("large")
+    for number in range(6):
+        (folder / f"{number}.jsonl").write_text("".join(f"{row}\n" for _ in range(2_000)))
+    return folder
 
 
 def command(source: Path, out: Path, *options: str) -> list[str]:

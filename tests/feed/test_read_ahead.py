@@ -68,7 +68,7 @@ def test_the_pages_of_an_announced_step_are_read_without_being_touched(cold_feed
     tokens = split.shards[0].tokens
     expected = pages_of(cold_feed, 3, split)
     before = resident(tokens)
-    cold_feed._batcher.announce(3, 0, cold_feed.recipe.batch_size)
+    cold_feed._batcher.announce(3, cold_feed._batcher.part(0, 1))
     deadline = time.monotonic() + 20
     while not resident(tokens)[expected].all() and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -85,8 +85,8 @@ def test_local_folders_are_read_by_the_same_client(ask: Asking, tmp_path: Path) 
     for answer in ask(jobs):
         # Arrow gives every message every field; those that were not there stay away.
         assert [record["value"] for record in answer["records"]] == chats
-        [[name, sha256]] = answer["identity"]["files"]
-        assert name == "train.jsonl" and len(sha256) == 64
+        [[name, xxh3]] = answer["identity"]["files"]
+        assert name == "train.jsonl" and len(xxh3) == 32
         assert answer["records"][2]["file"] == "chats:train"
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tokenreel.builder.cache_tokenizer import file_sha256
 from tokenreel.store.canonical import parse_strict, read_limited
 from tokenreel.store.export.cache import meta_bytes
 from tokenreel.store.filesystem import LOCAL
-from tokenreel.text.sources.lines import hash_file
 
 
 def write_meta(path: str, meta: dict) -> None:
@@ -24,4 +24,4 @@ def read_meta(path: str) -> dict[str, Any]:
 
 def sha256_file(path: str) -> str:
     """Return the SHA-256 (hex) of a file, read in pieces."""
-    return hash_file(Path(path)).sha256
+    return file_sha256(Path(path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from tokenreel.builder.cache_builder import CacheBuilder
@@ -10,9 +11,14 @@ from tokenreel.errors import MismatchError
 from tokenreel.store.export.cache import write_meta
 from tokenreel.store.export.staging import StreamFile, staged_folder
 from tokenreel.store.filesystem import LOCAL
-from tokenreel.text.sources.lines import hash_file
 
 MODEL_NAME = "spm.model"
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def keep_tokenizer(builder: CacheBuilder, model: Path, folder: Path) -> None:
@@ -30,7 +36,7 @@ def keep_tokenizer(builder: CacheBuilder, model: Path, folder: Path) -> None:
                 copy.close()
             write_meta(staged, facts, filesystem=LOCAL)
         return
-    known = hash_file(there).sha256
+    known = file_sha256(there)
     if known != builder.tokenizer_sha256:
         raise MismatchError(
             "the caches here have another tokenizer",

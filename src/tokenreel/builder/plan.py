@@ -12,9 +12,9 @@ from tokenreel.text.chats import Policy, Template
 from tokenreel.text.sources.protocol import TextSource
 from tokenreel.text.tokenizers import END_OF_TEXT, NGPT_SPECIALS, Tokenizer
 
-VERSION = 1  # of the way documents are ordered, split and cut; goes into the manifest
+VERSION = 2  # of the way documents are ordered, split and cut; goes into the manifest
 SHUFFLES = ("none", "buffer", "torch-buffer", "global")
-CHUNK_BYTES = 4 * 1024 * 1024
+CHUNK_BYTES = 8 * 1024 * 1024
 END_TOKENS = (END_OF_TEXT, "</s>", "<|end_of_text|>", "<eos>", NGPT_SPECIALS["eot"])
 
 

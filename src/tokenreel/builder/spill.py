@@ -5,7 +5,7 @@
 
 A chunk is one file that appears by one rename: it is there whole or not at all,
 however often it is encoded, by whichever worker. It is not fsynced: if the machine
-dies, the CRC-32 of each array (3 GB/s) tells, and the chunk is encoded again. Pieces
+dies, the XXH3 of each array tells, and the chunk is encoded again. Pieces
 keep memory bounded where a chunk is large, as a compressed file is.
 
 The chunks of a build take as much disk as its store, and go when it is whole.
@@ -18,13 +18,13 @@ import os
 import shutil
 import struct
 import uuid
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from tokenreel.errors import FormatError
 from tokenreel.store.canonical import MAX_JSON_BYTES, canonical_bytes, parse_canonical
@@ -50,7 +50,7 @@ Arrays = dict[str, np.ndarray]
 class Summary:
     """What is known of an encoded chunk without reading its arrays.
 
-    `pieces` say of each array (count, first byte in the file, CRC-32). A chunk of a
+    `pieces` say of each array (count, first byte in the file, XXH3). A chunk of a
     stream has the number of its source in `stream`, the cursor behind it, and where
     the stream cannot be read twice the digest of its records in `content`.
     """
@@ -195,4 +195,4 @@ def _bytes(array: np.ndarray) -> memoryview:
 
 
 def _checksum(array: np.ndarray) -> int:
-    return zlib.crc32(_bytes(array))
+    return xxhash.xxh3_64_intdigest(_bytes(array))

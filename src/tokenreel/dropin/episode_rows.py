@@ -6,17 +6,14 @@ import logging
 from functools import partial
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from tokenreel.dropin.training import TrainingConfig
 from tokenreel.errors import ConfigError, DamageError
 from tokenreel.feed.ids import IdRows
-from tokenreel.feed.memory import Memory
 from tokenreel.order.ahead import AT_ONCE, Ahead
 from tokenreel.order.draws import draw
 from tokenreel.order.order import Order, SourceRows
 from tokenreel.rows.heads import Heads
-from tokenreel.rows.pieces import Pieces
 from tokenreel.seeds import derive_key
 from tokenreel.store.layouts.episodes import MASK
 from tokenreel.store.shard import Shard
@@ -46,10 +43,8 @@ class EpisodeRows:
         )
         self._drawn = Ahead(partial(draw, num_rows=self.num_rows, key=key))
         self._ids = IdRows(split, self._seq_len)
-        self._memory = Memory()
-        weights = [shard.weights for shard in split.shards if shard.weights is not None]
-        self._masks = [_Runs(values, self._seq_len) for values in weights]
-        self._floats = any(values.dtype.kind == "f" for values in weights)
+        masks = [shard.weight_file for shard in split.shards if shard.weight_file is not None]
+        self._floats = any(file.dtype.kind == "f" for file in masks)
         logger.info(
             "[EpisodeLoader] split=%s episodes=%d filtered=%d tokens=%d mask=%s",
             split.name,
@@ -142,53 +137,18 @@ class EpisodeRows:
 
     def gather(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return x, y and, where there is one, the mask of y, float32; all [rows, T]."""
-        pieces = self._heads.pieces(rows)  # an episode lies in one shard, so a row is one piece
-        x, y = self._ids.gather_padded(pieces, self.pad_id)
-        return (x, y, self._mask(pieces)) if self.has_mask else (x, y)
-
-    def _mask(self, pieces: Pieces) -> np.ndarray:
-        """Return the stored weights of the labels, 0 where they are padding."""
-        mask = self._memory.array((pieces.num_rows, self._seq_len), np.float32)
-        starts, counts = pieces.start + 1, pieces.length - 1
-        if len(self._masks) == 1:  # as the contract has it; a cast all at once is twice as fast
-            mask[:] = self._masks[0].at(starts, counts)
-        else:
-            for number in np.unique(pieces.shard).tolist():
-                rows = np.flatnonzero(pieces.shard == number)
-                mask[rows] = self._masks[number].at(starts[rows], counts[rows])
-        if self._floats and not ((mask >= 0) & (mask < np.inf)).all():
+        pieces = self._heads.pieces(rows)
+        if not self.has_mask:
+            return self._ids.gather_padded(pieces, self.pad_id)
+        x, y, mask = self._ids.gather_weighed(pieces, self.pad_id)
+        if self._floats and not (mask.min() >= 0 and mask.max() < np.inf):  # NaN is neither
             raise DamageError(
                 "a mask is negative or not a number",
                 where=self.split.shards[0].token_file.path.with_name(MASK),
                 expected=">= 0",
                 remedy="restore the file",
             )
-        return mask
-
-
-class _Runs:
-    """Runs of an array, by where they start, filled up to one length with 0."""
-
-    def __init__(self, values: np.ndarray, length: int) -> None:
-        self._length = length
-        bits = np.dtype(f"u{values.itemsize}")
-        self._values, self._kind = values.view(bits), values.dtype
-        self._last = len(values) - length
-        if self._last >= 0:
-            self._windows = sliding_window_view(self._values, length)
-        # Bits that stay, by how many values do not: a NaN times 0 would be a NaN.
-        kept = np.repeat(np.array([-1, 0]).astype(bits), length)
-        self._kept = sliding_window_view(kept, length)
-
-    def at(self, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Return `counts` values from each start on and then 0, [starts, length]."""
-        if starts.max() <= self._last:
-            runs = self._windows[starts]
-        else:
-            places = starts[:, None] + np.arange(self._length)
-            runs = np.take(self._values, places, mode="clip")
-        runs &= self._kept[self._length - counts]
-        return runs.view(self._kind)
+        return x, y, mask
 
 
 def _spelled(value: bool) -> str:

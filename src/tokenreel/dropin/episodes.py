@@ -10,7 +10,7 @@ differ. With epoch_drop_last the rest of an epoch that fills no batch is left ou
 it the batch is filled from the next epoch, because batches have one shape. In random mode
 rows are drawn with replacement. Either way a split is wound to any place by one count.
 
-A batch costs one call of the gather kernel and, with masks, one copy per row.
+A batch, its mask included, is one call of the gather kernel.
 """
 
 from __future__ import annotations

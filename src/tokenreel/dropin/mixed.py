@@ -66,7 +66,7 @@ class MixtureDataset(torch.utils.data.Dataset[dict[str, Any]]):
         if self._batches is None:
             self._batches = self._joined()
         arrays = self._batches(indices)
-        arrays["dataset_idx"] = np.searchsorted(self._bounds, indices, side="right")
+        arrays["dataset_idx"] = self._bounds.searchsorted(indices, side="right")
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
     def _joined(self) -> SliceBatches:

@@ -48,6 +48,7 @@ class StatefulDataLoader:
         self.dataset, self.batch_size = dataset, batch_size
         self.sampler = DistributedSampler(dataset) if sampler is None else sampler
         self._config = DataConfig() if config is None else config
+        self._pins_memory = self._config.pin_memory and torch.cuda.is_available()
         self._numbers = _Numbers(self.sampler, batch_size)
         self._collating = None if _is_fast(dataset, collate_fn) else self._torch_loader(collate_fn)
         self._epoch = 0
@@ -74,10 +75,6 @@ class StatefulDataLoader:
             persistent_workers=workers > 0,
             pin_memory=self._pins_memory,
         )
-
-    @property
-    def _pins_memory(self) -> bool:
-        return self._config.pin_memory and torch.cuda.is_available()
 
     def __len__(self) -> int:
         return len(self._numbers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +20,15 @@ from tokenreel.order.order import Order
 from tokenreel.rows.plan import RowPlan
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A rank's rows of every step, and the shape of their batch, [B, T] or [A, B, T]."""
+
+    first_row: int
+    num_rows: int
+    shape: tuple[int, ...]
+
+
 class Batcher:
     """Makes any batch of the run that these plans in this order are; threads may share one."""
 
@@ -27,9 +37,16 @@ class Batcher:
         self._watch = EpochWatch(plans, order)
         self._assembler = Assembler(plans, order, pad_id=recipe.pad_id)
         self._common = CommonFields(recipe.seq_len)
+        self._parts: dict[tuple[int, int], Part] = {}
 
-    def rank_rows(self, rank: int, world: int) -> int:
-        """Return how many rows a rank gets of each step, or raise ConfigError."""
+    def part(self, rank: int, world: int) -> Part:
+        """Return which rows of each step are a rank's, or raise ConfigError."""
+        part = self._parts.get((rank, world))
+        if part is None:
+            part = self._parts[rank, world] = self._part(rank, world)
+        return part
+
+    def _part(self, rank: int, world: int) -> Part:
         parts = world * self.recipe.accumulate
         if world < 1 or not 0 <= rank < world:
             raise ConfigError("bad rank", expected=f"0 to {world - 1}", actual=rank)
@@ -39,23 +56,19 @@ class Batcher:
                 expected=f"a multiple of {parts}",
                 actual=self.recipe.batch_size,
             )
-        return self.recipe.batch_size // world
-
-    def shape(self, num_rows: int) -> tuple[int, ...]:
-        """Return the shape of a batch of so many rows, [B, T] or [A, B, T]."""
-        micro = self.recipe.accumulate
+        num_rows, micro = self.recipe.batch_size // world, self.recipe.accumulate
         lead = (micro, num_rows // micro) if micro > 1 else (num_rows,)
-        return (*lead, self.recipe.seq_len)
+        shape = (*lead, self.recipe.seq_len)
+        return Part(first_row=rank * num_rows, num_rows=num_rows, shape=shape)
 
-    def memory(self, num_rows: int, allocate: Allocate = np.empty) -> BatchMemory:
-        """Return memory for a batch of so many rows."""
-        return BatchMemory(num_rows, self.recipe.seq_len, allocate=allocate)
+    def memory(self, part: Part, allocate: Allocate = np.empty) -> BatchMemory:
+        """Return memory for a batch of a rank's part."""
+        return BatchMemory(part.num_rows, self.recipe.seq_len, allocate=allocate)
 
-    def make(self, step: int, first_row: int, memory: BatchMemory, team: Team) -> Batch:
-        """Return a step's batch from a row on, as much of it as there is memory for."""
-        start, num_rows = step * self.recipe.batch_size + first_row, len(memory.input_ids)
-        self._watch.check(start + num_rows)
-        shape = self.shape(num_rows)
+    def make(self, step: int, part: Part, memory: BatchMemory, team: Team) -> Batch:
+        """Return a rank's part of a step's batch."""
+        start, shape = step * self.recipe.batch_size + part.first_row, part.shape
+        self._watch.check(start + part.num_rows)
         if self._assembler.fill_plain(start, memory, team):
             return Batch(
                 step=step,
@@ -79,9 +92,10 @@ class Batcher:
         size = self.recipe.batch_size
         return add_up(*self._assembler.weigh(step * size, size))
 
-    def announce(self, step: int, first_row: int, num_rows: int) -> None:
-        """Have the system read what a step's rows are made of, without waiting for it."""
-        self._assembler.announce(step * self.recipe.batch_size + first_row, num_rows)
+    def announce(self, step: int, part: Part) -> None:
+        """Have the system read what a part of a step is made of, without waiting for it."""
+        start = step * self.recipe.batch_size + part.first_row
+        self._assembler.announce(start, part.num_rows)
 
 
 def _shaped(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

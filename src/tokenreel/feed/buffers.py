@@ -65,7 +65,8 @@ class BatchMemory:
 
 def _fitting(array: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Return memory that a batch can be put into as it is, [rows, T], or raise ConfigError."""
-    if array.shape == shape and array.dtype == dtype and array.flags.carray:
+    is_typed = array.dtype is dtype or array.dtype == dtype  # the first is the faster
+    if array.shape == shape and is_typed and array.flags.carray:
         return array if len(shape) == 2 else array.reshape(-1, shape[-1])
     flags = {"not contiguous": not array.flags.c_contiguous, "read-only": not array.flags.writeable}
     faults = [name for name, holds in flags.items() if holds]

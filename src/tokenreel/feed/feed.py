@@ -19,7 +19,7 @@ import numpy as np
 
 from tokenreel.errors import ConfigError
 from tokenreel.feed.batch import Batch
-from tokenreel.feed.batcher import Batcher
+from tokenreel.feed.batcher import Batcher, Part
 from tokenreel.feed.buffers import Allocate, BatchMemory, Ring
 from tokenreel.feed.denominators import Denominators
 from tokenreel.feed.prefetch import ahead
@@ -95,13 +95,11 @@ class Feed:
         `out`, an earlier batch of the same shape that is no longer needed, lends its memory:
         fresh memory costs more than what is put into it.
         """
-        size = self._batcher.rank_rows(rank, world)
+        batcher = self._batcher
+        part = batcher.part(rank, world)
         _check_step(step)
-        if out is None:
-            memory = self._batcher.memory(size)
-        else:
-            memory = BatchMemory.of(out, shape=self._batcher.shape(size))
-        return self._batcher.make(step, rank * size, memory, self._team)
+        memory = batcher.memory(part) if out is None else BatchMemory.of(out, shape=part.shape)
+        return batcher.make(step, part, memory, self._team)
 
     def denominators(self, step: int) -> Denominators:
         """Return what a token mean and a sample mean of a global step are divided by.
@@ -136,25 +134,25 @@ class Feed:
         pinned for instance; with `keep` that is asked `prefetch + keep` times and no more.
         A change of weights holds from the next batch on; a loaded state ends the stream.
         """
-        size = self._batcher.rank_rows(rank, world)  # refused here, not at the first batch
+        part = self._batcher.part(rank, world)  # refused here, not at the first batch
         for name, value, least in (("prefetch", prefetch, 0), ("keep", keep, 1)):
             if value is not None and value < least:
                 raise ConfigError(f"bad {name}", expected=f">= {least}", actual=value)
-        fresh = partial(self._batcher.memory, size, allocate)
+        fresh = partial(self._batcher.memory, part, allocate)
         ring = None if keep is None else Ring(prefetch + keep, fresh)
         memories = (fresh() if ring is None else ring[number] for number in count())
-        return self._stream(rank * size, size, prefetch, memories)
+        return self._stream(part, prefetch, memories)
 
     def _stream(
-        self, first_row: int, num_rows: int, prefetch: int, memories: Iterator[BatchMemory]
+        self, part: Part, prefetch: int, memories: Iterator[BatchMemory]
     ) -> Iterator[Batch]:
         team = self._team if prefetch == 0 else ALONE  # else threads make a batch each
-        read_ahead = ReadAhead(lambda step: self._batcher.announce(step, first_row, num_rows))
+        read_ahead = ReadAhead(lambda step: self._batcher.announce(step, part))
 
         def make(job: tuple[int, BatchMemory]) -> tuple[Batcher, BatchMemory, Batch]:
             (step, memory), batcher = job, self._batcher
             read_ahead.before(step)
-            batch = batcher.make(step, first_row, memory, team)
+            batch = batcher.make(step, part, memory, team)
             read_ahead.after(step)
             return batcher, memory, batch
 

@@ -1,24 +1,26 @@
-"""Inputs and labels alone, where segments, positions and weights are not asked for.
+"""Inputs and labels alone, where segments and positions are not asked for.
 
-The same kernel as gather.py, which then writes 16 bytes a slot and not 28. A row is one
-segment. Its labels are -100 only where they are padding, or, if padding is a token like
-any other, nowhere.
+The same rows as gather.py's, in 16 bytes a slot and not 28. A row is one segment. Its
+labels are the tokens that follow, whatever they weigh; what is left of a row is 0 and
+-100 or, if padding is a token like any other, that in both. Stored weights, where they
+are asked for, come out as they are stored, 0 where a label is padding. All of it is one
+call of the kernel (native/ids.c); the numpy reference says what it does.
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 
 from tokenreel import native
 from tokenreel.errors import VocabularyError
-from tokenreel.feed.gather import empty_rows, gather_reference
+from tokenreel.feed.gather import IGNORED
 from tokenreel.feed.memory import Memory
-from tokenreel.feed.tokens import FEW_SHARDS, tokens_of
+from tokenreel.feed.tokens import FEW_SHARDS, tokens_of, weights_of
 from tokenreel.rows.pieces import Pieces
 from tokenreel.store.split import Split
+
+Arrays = tuple[np.ndarray, ...]
+ID, WEIGHT = np.dtype(np.int64), np.dtype(np.float32)
 
 
 class IdRows:
@@ -27,98 +29,121 @@ class IdRows:
     def __init__(self, split: Split, seq_len: int) -> None:
         self.split, self.seq_len = split, seq_len
         self._memory = Memory()
-        self._shards: tuple[np.ndarray, ...] | None = None
-        self._padding: tuple[int, np.ndarray] = (-1, np.empty(0))
+        mapped = split.shards[0].mode == "mmap"
+        self._stays = mapped and len(split.shards) <= FEW_SHARDS  # what is found once holds always
+        self._shards: Arrays | None = None
+        self._weights: Arrays | None = None
+        self._largest_id = int(np.iinfo(split.shards[0].token_file.dtype).max)
 
     def gather(self, pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
         """Return inputs and labels; what is left of a row is 0 and -100."""
-        shards, buffer, pieces = self._tokens(pieces)
-        columns = (pieces.row_offsets, buffer, pieces.start, pieces.length, pieces.first)
-        return self._gather(shards, columns)
+        inputs, labels = self._memory.array((2, pieces.num_rows, self.seq_len), ID)
+        gather_ids(*self._tokens(pieces), (inputs, labels), pad_id=0, label_pad=IGNORED)
+        return inputs, labels
 
     def gather_padded(self, pieces: Pieces, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return inputs and labels of rows of one piece each; what is left is `pad_id` in both."""
-        shards, buffer, pieces = self._tokens(pieces)
-        if self._padding[0] != pad_id:
-            self._padding = pad_id, self._pad_shard(pad_id, shards[0].dtype)
-        # Padding is a second piece of each row, of a shard that holds nothing else.
-        offsets, ends, first = _with_padding(pieces.num_rows, len(shards), self.seq_len + 1)
-        table = ends.copy()
-        tokens, padding = table[:, :, 0], table[2, :, 1]
-        tokens[0], tokens[1], tokens[2] = buffer, pieces.start, pieces.length
-        padding -= pieces.length
-        columns = (offsets, *table.reshape(3, -1), first)
-        return self._gather((*shards, self._padding[1]), columns)
+        """Return inputs and labels; what is left of a row is `pad_id` in both."""
+        self._check_padding(pad_id)
+        inputs, labels = self._memory.array((2, pieces.num_rows, self.seq_len), ID)
+        gather_ids(*self._tokens(pieces), (inputs, labels), pad_id=pad_id, label_pad=pad_id)
+        return inputs, labels
 
-    def _pad_shard(self, pad_id: int, dtype: np.dtype) -> np.ndarray:
-        most = np.iinfo(dtype).max
-        if pad_id > most:
+    def gather_weighed(
+        self, pieces: Pieces, pad_id: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the same, and what the labels weigh by the stored weights, float32."""
+        self._check_padding(pad_id)
+        inputs, labels = self._memory.array((2, pieces.num_rows, self.seq_len), ID)
+        out = inputs, labels, self._memory.array(inputs.shape, WEIGHT)
+        stored = self._stored(pieces)
+        gather_ids(*self._tokens(pieces), out, pad_id=pad_id, label_pad=pad_id, stored=stored)
+        return out
+
+    def _check_padding(self, pad_id: int) -> None:
+        if pad_id > self._largest_id:
+            file = self.split.shards[0].token_file
             raise VocabularyError(
                 "the id to pad with does not fit the token dtype",
-                where=self.split.shards[0].token_file.path,
-                expected=f"0 to {most:,} ({dtype.name})",
+                where=file.path,
+                expected=f"0 to {self._largest_id:,} ({file.dtype.name})",
                 actual=pad_id,
             )
-        return np.full(self.seq_len + 1, pad_id, dtype)
 
-    def _tokens(self, pieces: Pieces) -> tuple[tuple[np.ndarray, ...], np.ndarray, Pieces]:
+    def _tokens(self, pieces: Pieces) -> tuple[Arrays, np.ndarray, Pieces]:
         if self._shards is not None:
             return self._shards, pieces.shard, pieces
         found = tokens_of(self.split, pieces)
-        mapped = self.split.shards[0].mode == "mmap"
-        if mapped and len(self.split.shards) <= FEW_SHARDS:  # then these are all, once for all
+        if self._stays:
             self._shards = found[0]
         return found
 
-    def _gather(
-        self, shards: tuple[np.ndarray, ...], columns: tuple[np.ndarray, ...]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Gather rows; the columns are row offsets, buffer, start, length and first of pieces."""
-        offsets, buffer, start, length, first = columns
-        rows = len(offsets) - 1
-        inputs, labels = self._memory.array((2, rows, self.seq_len), np.int64)
-        target = _all_rows(rows)
-        extension = native.extension()
-        if extension is None:
-            nothing = np.full(len(start), -1)
-            named = {"row_offsets": offsets, "start": start, "length": length, "first": first}
-            pieces = Pieces(shard=buffer, document=nothing, **named)
-            whole = replace(empty_rows(rows, self.seq_len), input_ids=inputs, labels=labels)
-            gather_reference(
-                shards, pieces, whole, out_row=target, buffer=buffer, spans=None, pad_id=0
-            )
-            return inputs, labels
-        kind = shards[0].dtype.str[1:]
-        nothing_else = (None,) * 7  # no segments, positions, weights; every token weighs 1
-        extension.gather(
-            shards, kind, self.seq_len, 0, offsets, target, buffer, start, length, first,
-            inputs, labels, *nothing_else,
-        )  # fmt: skip
-        return inputs, labels
+    def _stored(self, pieces: Pieces) -> Arrays:
+        if self._weights is not None:
+            return self._weights
+        found = weights_of(self.split, pieces)
+        if self._stays:
+            self._weights = found
+        return found
 
 
-@lru_cache(maxsize=8)
-def _all_rows(count: int) -> np.ndarray:
-    return _shared(np.arange(count))
+def gather_ids(
+    shards: Arrays,
+    buffer: np.ndarray,
+    pieces: Pieces,
+    out: Arrays,
+    *,
+    pad_id: int,
+    label_pad: int,
+    stored: Arrays = (),
+) -> None:
+    """Fill inputs, labels and, if weights are stored, what the labels weigh.
 
-
-@lru_cache(maxsize=8)
-def _with_padding(
-    rows: int, shard: int, num_slots: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return what does not depend on which rows they are, of two pieces each.
-
-    Row offsets; shard, start and length, [3, rows, 2], of padding that fills a row; first.
+    `buffer` says which of `shards` each piece is in, and of `stored`, which has a uint8 or
+    a float32 for each token. What is left of a row is `pad_id` in inputs and `label_pad`
+    in labels.
     """
-    pieces = np.zeros((3, rows, 2), np.int64)
-    pieces[0, :, 1], pieces[2, :, 1] = shard, num_slots
-    return (
-        _shared(np.arange(0, 2 * rows + 1, 2)),
-        _shared(pieces),
-        _shared(np.tile([True, False], rows)),
+    extension = native.extension()
+    if extension is None:
+        gather_ids_reference(
+            shards, buffer, pieces, out, pad_id=pad_id, label_pad=label_pad, stored=stored
+        )
+        return
+    dtype = shards[0].dtype
+    extension.gather_ids(
+        shards,
+        f"{dtype.kind}{dtype.itemsize}",
+        out[0].shape[1],
+        pad_id,
+        label_pad,
+        pieces.row_offsets,
+        buffer,
+        pieces.start,
+        pieces.length,
+        *out,
+        *((stored,) if stored else ()),
     )
 
 
-def _shared(array: np.ndarray) -> np.ndarray:
-    array.flags.writeable = False
-    return array
+def gather_ids_reference(
+    shards: Arrays,
+    buffer: np.ndarray,
+    pieces: Pieces,
+    out: Arrays,
+    *,
+    pad_id: int,
+    label_pad: int,
+    stored: Arrays = (),
+) -> None:
+    """Do the same row by row: join the pieces, then shift."""
+    for row in range(pieces.num_rows):
+        mine = range(pieces.row_offsets[row], pieces.row_offsets[row + 1])
+        runs = [
+            (buffer[p], slice(pieces.start[p], pieces.start[p] + pieces.length[p])) for p in mine
+        ]
+        tokens = np.concatenate([np.empty(0, ID), *(shards[shard][run] for shard, run in runs)])
+        rest = out[0].shape[1] + 1 - len(tokens)
+        out[0][row] = np.concatenate((tokens, np.full(rest, pad_id)))[:-1]
+        out[1][row] = np.concatenate((tokens, np.full(rest, label_pad)))[1:]
+        if stored:
+            weights = [stored[shard][run].astype(WEIGHT) for shard, run in runs]
+            out[2][row] = np.concatenate((*weights, np.zeros(rest, WEIGHT)))[1:]

@@ -6,46 +6,53 @@
 
 /* The arguments of gather, as feed/gather.py hands them over. */
 typedef struct {
-    const int64_t *row_offsets, *out_row, *buffer, *start, *length;
+    tokenreel_found found;
+    const int64_t *out_row;
     const uint8_t *first;
     const int64_t *span_offsets, *span_start, *span_stop; /* NULL: every token weighs 1 */
     const float *span_weight;
-    const Py_buffer *shards;
-    int8_t kind;
-    Py_ssize_t num_rows, num_pieces, num_shards, num_spans, num_inputs, out_rows;
+    Py_ssize_t num_spans, out_rows;
 } request;
 
-static int item_size(const request *q) { return q->kind < 0 ? -q->kind : q->kind; }
+static int item_size(const tokenreel_found *f) { return f->kind < 0 ? -f->kind : f->kind; }
 
-/* Refuse pieces that would read outside their shard or write outside their row. */
-static int check(const request *q) {
-    for (Py_ssize_t r = 0; r < q->num_rows; r++) {
-        if (q->out_row[r] < 0 || q->out_row[r] >= q->out_rows) return 0;
-        int64_t total = 0, p = q->row_offsets[r], stop = q->row_offsets[r + 1];
-        if (p < 0 || stop < p || stop > q->num_pieces) return 0;
+/* Whether pieces read nothing outside their shard, and no row has more than `width` + 1 tokens. */
+int tokenreel_check_found(const tokenreel_found *f, Py_ssize_t width) {
+    for (Py_ssize_t r = 0; r < f->num_rows; r++) {
+        int64_t total = 0, p = f->row_offsets[r], stop = f->row_offsets[r + 1];
+        if (p < 0 || stop < p || stop > f->num_pieces) return 0;
         for (; p < stop; p++) {
-            if (q->buffer[p] < 0 || q->buffer[p] >= q->num_shards || q->start[p] < 0 || q->length[p] < 0)
+            if (f->buffer[p] < 0 || f->buffer[p] >= f->num_shards || f->start[p] < 0 || f->length[p] < 0)
                 return 0;
-            int64_t tokens = q->shards[q->buffer[p]].len / item_size(q);
-            if (q->start[p] > tokens || q->length[p] > tokens - q->start[p]) return 0;
-            total += q->length[p];
-            if (total > q->num_inputs + 1) return 0;
-            if (q->span_offsets &&
-                (q->span_offsets[p] < 0 || q->span_offsets[p + 1] < q->span_offsets[p] ||
-                 q->span_offsets[p + 1] > q->num_spans))
-                return 0;
+            int64_t tokens = f->shards[f->buffer[p]].len / item_size(f);
+            if (f->start[p] > tokens || f->length[p] > tokens - f->start[p]) return 0;
+            total += f->length[p];
+            if (total > width + 1) return 0;
         }
     }
     return 1;
 }
 
+/* Whether rows are put, and spans looked for, where there are some. */
+static int check(const request *q) {
+    for (Py_ssize_t r = 0; r < q->found.num_rows; r++) {
+        if (q->out_row[r] < 0 || q->out_row[r] >= q->out_rows) return 0;
+        for (int64_t p = q->found.row_offsets[r]; q->span_offsets && p < q->found.row_offsets[r + 1]; p++)
+            if (q->span_offsets[p] < 0 || q->span_offsets[p + 1] < q->span_offsets[p] ||
+                q->span_offsets[p + 1] > q->num_spans)
+                return 0;
+    }
+    return 1;
+}
+
 static int collect(const request *q, tokenreel_rows *rows) {
-    if (!tokenreel_allocate_rows(rows, q->num_rows)) return 0;
-    for (Py_ssize_t r = 0; r < q->num_rows; r++) {
-        for (int64_t p = q->row_offsets[r]; p < q->row_offsets[r + 1]; p++) {
-            tokenreel_piece piece = {.length = q->length[p], .kind = q->kind, .begins = q->first[p],
+    const tokenreel_found *f = &q->found;
+    if (!tokenreel_allocate_rows(rows, f->num_rows)) return 0;
+    for (Py_ssize_t r = 0; r < f->num_rows; r++) {
+        for (int64_t p = f->row_offsets[r]; p < f->row_offsets[r + 1]; p++) {
+            tokenreel_piece piece = {.length = f->length[p], .kind = f->kind, .begins = q->first[p],
                                      .weighed = q->span_offsets != NULL, .first_span = rows->num_spans};
-            piece.tokens = (const char *)q->shards[q->buffer[p]].buf + q->start[p] * item_size(q);
+            piece.tokens = (const char *)f->shards[f->buffer[p]].buf + f->start[p] * item_size(f);
             for (int64_t s = piece.weighed ? q->span_offsets[p] : 0;
                  piece.weighed && s < q->span_offsets[p + 1]; s++)
                 if (!tokenreel_add_span(
@@ -71,11 +78,32 @@ static int take(PyObject *object, Py_buffer *view, int writable, int needed) {
     return PyObject_GetBuffer(object, view, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) == 0;
 }
 
-/* "u2" is uint16, "i4" int32, … */
-static int known_kind(const char *kind) {
+/* "u2" is uint16, "i4" int32, …: the item size, negative if signed; 0 for any other. */
+int8_t tokenreel_kind_of(const char *kind) {
     if (!kind[0] || !kind[1] || kind[2]) return 0;
     int known = kind[1] == '1' || kind[1] == '2' || kind[1] == '4';
-    return (kind[0] == 'u' && known) || (kind[0] == 'i' && (known || kind[1] == '8'));
+    int8_t size = (int8_t)(kind[1] - '0');
+    if (kind[0] == 'u' && known) return size;
+    return kind[0] == 'i' && (known || size == 8) ? (int8_t)-size : 0;
+}
+
+/* Take the buffers of a tuple; NULL with an error if one is none. */
+Py_buffer *tokenreel_take_all(PyObject *tuple) {
+    Py_ssize_t count = PyTuple_Size(tuple);
+    Py_buffer *views = PyMem_Calloc(count ? count : 1, sizeof *views);
+    if (!views) PyErr_NoMemory();
+    for (Py_ssize_t i = 0; views && i < count; i++)
+        if (PyObject_GetBuffer(PyTuple_GetItem(tuple, i), &views[i], PyBUF_SIMPLE)) {
+            tokenreel_release(views, i);
+            PyMem_Free(views);
+            return NULL;
+        }
+    return views;
+}
+
+void tokenreel_give_back(Py_buffer *views, Py_ssize_t count) {
+    if (views) tokenreel_release(views, count);
+    PyMem_Free(views);
 }
 
 PyObject *tokenreel_gather(PyObject *self, PyObject *args) {
@@ -91,27 +119,23 @@ PyObject *tokenreel_gather(PyObject *self, PyObject *args) {
                           &objects[14]))
         return NULL;
     Py_buffer views[NUM_BUFFERS];
-    Py_ssize_t taken = 0, num_shards = PyTuple_Size(shard_list), open_shards = 0;
+    Py_ssize_t taken = 0, num_shards = PyTuple_Size(shard_list);
     PyObject *result = NULL;
-    Py_buffer *shards = PyMem_Calloc(num_shards ? num_shards : 1, sizeof *shards);
-    if (!shards) return PyErr_NoMemory();
+    Py_buffer *shards = tokenreel_take_all(shard_list);
+    if (!shards) return NULL;
     for (; taken < NUM_BUFFERS; taken++) {
         int writable = taken >= INPUTS && taken <= WEIGHTS;
         if (!take(objects[taken], &views[taken], writable, taken < NUM_NEEDED)) goto done;
     }
-    for (; open_shards < num_shards; open_shards++)
-        if (PyObject_GetBuffer(PyTuple_GetItem(shard_list, open_shards), &shards[open_shards],
-                               PyBUF_SIMPLE))
-            goto done;
-    int8_t size = (int8_t)(kind[0] && kind[1] ? kind[1] - '0' : 0);
     request q = {
-        .row_offsets = views[ROW_OFFSETS].buf, .out_row = views[OUT_ROW].buf, .buffer = views[BUFFER].buf,
-        .start = views[START].buf, .length = views[LENGTH].buf, .first = views[FIRST].buf,
+        .found = {.row_offsets = views[ROW_OFFSETS].buf, .buffer = views[BUFFER].buf,
+                  .start = views[START].buf, .length = views[LENGTH].buf, .shards = shards,
+                  .kind = tokenreel_kind_of(kind), .num_shards = num_shards,
+                  .num_rows = views[ROW_OFFSETS].len / 8 - 1, .num_pieces = views[BUFFER].len / 8},
+        .out_row = views[OUT_ROW].buf, .first = views[FIRST].buf,
         .span_offsets = views[SPAN_OFFSETS].buf, .span_start = views[SPAN_START].buf,
         .span_stop = views[SPAN_STOP].buf, .span_weight = views[SPAN_WEIGHT].buf,
-        .shards = shards, .kind = kind[0] == 'i' ? (int8_t)-size : size, .num_shards = num_shards,
-        .num_rows = views[ROW_OFFSETS].len / 8 - 1, .num_pieces = views[BUFFER].len / 8,
-        .num_spans = views[SPAN_START].len / 8, .num_inputs = width,
+        .num_spans = views[SPAN_START].len / 8,
         .out_rows = width > 0 ? views[INPUTS].len / 8 / width : 0,
     };
     tokenreel_output out = {
@@ -119,12 +143,12 @@ PyObject *tokenreel_gather(PyObject *self, PyObject *args) {
         .labels = views[LABELS].buf, .segments = views[SEGMENTS].buf,
         .positions = views[POSITIONS].buf, .weights = views[WEIGHTS].buf,
     };
-    if (!known_kind(kind)) {
+    if (!q.found.kind) {
         PyErr_SetString(PyExc_ValueError, "gather: tokens of an unknown kind");
         goto done;
     }
-    Py_ssize_t pieces = q.num_pieces, slots = q.out_rows * width;
-    int fits = width > 0 && q.num_rows >= 0 && views[OUT_ROW].len == q.num_rows * 8 &&
+    Py_ssize_t rows_asked = q.found.num_rows, pieces = q.found.num_pieces, slots = q.out_rows * width;
+    int fits = width > 0 && rows_asked >= 0 && views[OUT_ROW].len == rows_asked * 8 &&
                views[START].len == pieces * 8 && views[LENGTH].len == pieces * 8 &&
                views[FIRST].len == pieces && views[INPUTS].len == slots * 8 &&
                views[LABELS].len == slots * 8 && (!out.segments || views[SEGMENTS].len == slots * 4) &&
@@ -133,7 +157,7 @@ PyObject *tokenreel_gather(PyObject *self, PyObject *args) {
                (!q.span_offsets || (views[SPAN_OFFSETS].len == (pieces + 1) * 8 &&
                                     views[SPAN_START].len == views[SPAN_STOP].len &&
                                     views[SPAN_WEIGHT].len == q.num_spans * 4));
-    if (!fits || !check(&q)) {
+    if (!fits || !tokenreel_check_found(&q.found, width) || !check(&q)) {
         PyErr_SetString(PyExc_ValueError, "gather: sizes do not fit");
         goto done;
     }
@@ -144,15 +168,9 @@ PyObject *tokenreel_gather(PyObject *self, PyObject *args) {
     if (collected) tokenreel_fill(&rows, &out);
     tokenreel_free_rows(&rows);
     Py_END_ALLOW_THREADS;
-    if (!collected) {
-        PyErr_NoMemory();
-        goto done;
-    }
-    result = Py_NewRef(Py_None);
+    result = collected ? Py_NewRef(Py_None) : PyErr_NoMemory();
 done:
-    for (Py_ssize_t i = 0; i < open_shards; i++) PyBuffer_Release(&shards[i]);
-    for (Py_ssize_t i = 0; i < taken; i++)
-        if (views[i].obj) PyBuffer_Release(&views[i]);
-    PyMem_Free(shards);
+    tokenreel_release(views, taken);
+    tokenreel_give_back(shards, num_shards);
     return result;
 }

@@ -2,8 +2,8 @@
  *
  * Kernels take buffers (never numpy objects), check every size before the loop, and release the GIL
  * inside it. One file for each thing: store.c narrows, order.c shuffles and mixes, rows.c packs,
- * request.c and lookup.c find the pieces of rows, feed.c fills rows with them, gather.c and
- * assemble.c are the kernels that do so.
+ * request.c and lookup.c find the pieces of rows, feed.c fills rows with them, gather.c,
+ * ids.c and assemble.c are the kernels that do so.
  */
 #ifndef TOKENREEL_NATIVE_H
 #define TOKENREEL_NATIVE_H
@@ -28,10 +28,12 @@
 
 /* text.c */
 PyObject *tokenreel_scan_lines(PyObject *self, PyObject *args);
+PyObject *tokenreel_any_within(PyObject *self, PyObject *args);
 
 /* store.c */
 PyObject *tokenreel_narrow(PyObject *self, PyObject *args);
 PyObject *tokenreel_narrow_ended(PyObject *self, PyObject *args);
+PyObject *tokenreel_start_writeback(PyObject *self, PyObject *args);
 
 /* order.c: a permutation of [0, length); a * b >= length, eight round keys */
 #define TOKENREEL_ROUNDS 8
@@ -97,8 +99,22 @@ int tokenreel_add_span(tokenreel_rows *rows, tokenreel_span span);
 int tokenreel_allocate_rows(tokenreel_rows *rows, Py_ssize_t num_rows);
 void tokenreel_free_rows(tokenreel_rows *rows);
 
-/* gather.c */
+/* gather.c: pieces that were looked up before; row r has pieces row_offsets[r] to row_offsets[r + 1] */
+typedef struct {
+    const int64_t *row_offsets, *buffer, *start, *length; /* buffer: which of the shards it is in */
+    const Py_buffer *shards;
+    int8_t kind;                                          /* as that of a tokenreel_piece */
+    Py_ssize_t num_rows, num_pieces, num_shards;
+} tokenreel_found;
+
+int tokenreel_check_found(const tokenreel_found *f, Py_ssize_t width);
+int8_t tokenreel_kind_of(const char *kind);
+Py_buffer *tokenreel_take_all(PyObject *tuple);
+void tokenreel_give_back(Py_buffer *views, Py_ssize_t count);
 PyObject *tokenreel_gather(PyObject *self, PyObject *args);
+
+/* ids.c */
+PyObject *tokenreel_gather_ids(PyObject *self, PyObject *args);
 
 /* lookup.c: the tables of feed/tables.py, all int64; what is called an address is one */
 typedef struct {

@@ -1,5 +1,7 @@
 /* Kernels of the text room.
  *
+ * any_within: tell whether any id is a control id. The reference is in text/tokenizers/referenced.py.
+ *
  * scan_lines: take the text (and the id) out of JSON lines, as UTF-8, without making objects.
  *
  * The scanner accepts or declines. It accepts a line only if it has understood all of it: one
@@ -16,8 +18,9 @@
 #include <emmintrin.h>
 #endif
 
-#define STRIDE 16 /* what is read and written at once; `out` is that much longer than `data` */
+#define STRIDE 64 /* what is read and written at once */
 #define MAX_DEPTH 32
+#define IDS_AT_ONCE 4096 /* they are still in the cache for the next run */
 #define MAX_DIGITS 18 /* of an integer that fits 64 bits whatever its digits are */
 
 typedef unsigned char byte;
@@ -105,7 +108,7 @@ static int take_escape(scanner *s) {
     }
     if (c != 'u') return 0;
     int32_t code = four_hex(s->at, s->end);
-    if (code < 0) return 0;
+    if (code <= 0) return 0; /* NUL is no text: Python says so */
     s->at += 4;
     if (code >= 0xD800 && code < 0xE000) {
         if (code >= 0xDC00 || s->end - s->at < 6 || s->at[0] != '\\' || s->at[1] != 'u') return 0;
@@ -118,34 +121,75 @@ static int take_escape(scanner *s) {
     return 1;
 }
 
-/* Copy the plain ASCII that lies ahead, up to a quote, a backslash, a control or a high byte. */
-static void copy_plain(scanner *s) {
+#if defined(__SSE2__)
+/* Return a bit for each of 16 bytes that is a quote, a backslash, a control or a high byte. */
+static uint64_t specials(const byte *at) {
+    __m128i bytes = _mm_loadu_si128((const __m128i *)at);
+    /* Compared as signed numbers, controls and high bytes are both less than a blank. */
+    __m128i special = _mm_cmplt_epi8(bytes, _mm_set1_epi8(' '));
+    special = _mm_or_si128(special, _mm_cmpeq_epi8(bytes, _mm_set1_epi8('"')));
+    special = _mm_or_si128(special, _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\')));
+    return (unsigned)_mm_movemask_epi8(special);
+}
+
+/* Copy whole strides as copy_plain does, while there is one more behind them, and an escape. */
+static void copy_strides(scanner *s) {
     const byte *at = s->at;
     byte *out = s->out;
-#if defined(__SSE2__)
-    const __m128i quote = _mm_set1_epi8('"'), backslash = _mm_set1_epi8('\\');
-    const __m128i blank = _mm_set1_epi8(' ');
-    while (s->end - at >= STRIDE) {
-        __m128i bytes = _mm_loadu_si128((const __m128i *)at);
-        /* Compared as signed numbers, controls and high bytes are both less than a blank. */
-        __m128i special = _mm_cmplt_epi8(bytes, blank);
-        special = _mm_or_si128(special, _mm_cmpeq_epi8(bytes, quote));
-        special = _mm_or_si128(special, _mm_cmpeq_epi8(bytes, backslash));
-        _mm_storeu_si128((__m128i *)out, bytes);
-        int found = _mm_movemask_epi8(special);
-        if (found) {
-            int plain = __builtin_ctz((unsigned)found);
-            s->at = at + plain;
-            s->out = out + plain;
-            return;
+    while (s->end - at > 2 * STRIDE) {
+        uint64_t found = specials(at) | specials(at + 16) << 16 | specials(at + 32) << 32 |
+                         specials(at + 48) << 48;
+        int start = 0;
+        while (found) {
+            int stop = __builtin_ctzll(found);
+            byte letter = escapes[at[stop + 1]];
+            /* A whole stride, whatever the length: what is too much is written over. */
+            memcpy(out, at + start, STRIDE);
+            out += stop - start;
+            if (at[stop] != '\\' || !letter) {
+                s->at = at + stop;
+                s->out = out;
+                return;
+            }
+            *out++ = letter;
+            start = stop + 2;
+            found = start < STRIDE ? found >> start << start : 0;
         }
-        at += STRIDE;
-        out += STRIDE;
+        memcpy(out, at + start, STRIDE);
+        int next = start < STRIDE ? STRIDE : start;
+        out += next - start;
+        at += next;
     }
+    s->at = at;
+    s->out = out;
+}
 #endif
+
+/* Copy the plain ASCII that lies ahead, with its escapes of one letter, up to anything else. */
+static void copy_plain(scanner *s) {
+#if defined(__SSE2__)
+    copy_strides(s);
+#endif
+    const byte *at = s->at;
+    byte *out = s->out;
     while (at < s->end && *at >= ' ' && *at < 0x80 && *at != '"' && *at != '\\') *out++ = *at++;
     s->at = at;
     s->out = out;
+}
+
+/* Take the characters beyond ASCII that lie ahead; a blank between them is not worth a stride. */
+static int take_characters(scanner *s) {
+    const byte *at = s->at;
+    byte *out = s->out;
+    do {
+        int count = character_bytes(at, s->end);
+        if (!count) return 0;
+        for (int i = 0; i < count; i++) *out++ = *at++;
+        if (s->end - at > 1 && at[0] == ' ' && at[1] >= 0x80) *out++ = *at++;
+    } while (at < s->end && *at >= 0x80);
+    s->at = at;
+    s->out = out;
+    return 1;
 }
 
 /* Take a string, its opening quote included; what it says is put to `out`. */
@@ -164,12 +208,8 @@ static int take_string(scanner *s) {
             if (!take_escape(s)) return 0;
         } else if (c < ' ') {
             return 0;
-        } else {
-            do {
-                int count = character_bytes(s->at, s->end);
-                if (!count) return 0;
-                for (int i = 0; i < count; i++) *s->out++ = *s->at++;
-            } while (s->at < s->end && *s->at >= 0x80);
+        } else if (!take_characters(s)) {
+            return 0;
         }
     }
 }
@@ -264,7 +304,7 @@ static int take_member(scanner *s, key text, key id, const byte *base, found *ro
     skip_space(s);
     if (equals(start, stop, text)) {
         if (row->text_start >= 0 || !take_string(s)) return 0;
-        if (has_bad_start(kept, s->out) || memchr(kept, 0, (size_t)(s->out - kept))) return 0;
+        if (has_bad_start(kept, s->out)) return 0;
         row->text_start = kept - base;
         row->text_stop = s->out - base;
         return 1;
@@ -311,7 +351,7 @@ PyObject *tokenreel_scan_lines(PyObject *self, PyObject *args) {
         return NULL;
     PyObject *result = NULL;
     Py_ssize_t capacity = table.len / (Py_ssize_t)sizeof(found), count = 0;
-    if (start < 0 || start > data.len || out.len < data.len - start + STRIDE) {
+    if (start < 0 || start > data.len || out.len < data.len - start) {
         PyErr_SetString(PyExc_ValueError, "scan_lines: buffer sizes do not fit");
         goto done;
     }
@@ -337,4 +377,31 @@ done:
     PyBuffer_Release(&out);
     PyBuffer_Release(&table);
     return result;
+}
+
+VECTORISED static int any_within(const uint32_t *ids, Py_ssize_t count, uint32_t first,
+                                 uint32_t length) {
+    uint32_t any = 0;
+    for (Py_ssize_t i = 0; i < count; i++) any |= ids[i] - first < length;
+    return (int)any;
+}
+
+PyObject *tokenreel_any_within(PyObject *self, PyObject *args) {
+    (void)self;
+    Py_buffer ids, runs;
+    if (!PyArg_ParseTuple(args, "y*y*", &ids, &runs)) return NULL;
+    Py_ssize_t count = ids.len / 4, num_runs = runs.len / 8;
+    int found = 0;
+    Py_BEGIN_ALLOW_THREADS;
+    for (Py_ssize_t start = 0; start < count && !found; start += IDS_AT_ONCE) {
+        Py_ssize_t some = count - start < IDS_AT_ONCE ? count - start : IDS_AT_ONCE;
+        for (Py_ssize_t run = 0; run < num_runs; run++) {
+            const uint32_t *bounds = (const uint32_t *)runs.buf + 2 * run;
+            found |= any_within((const uint32_t *)ids.buf + start, some, bounds[0], bounds[1]);
+        }
+    }
+    Py_END_ALLOW_THREADS;
+    PyBuffer_Release(&ids);
+    PyBuffer_Release(&runs);
+    return PyBool_FromLong(found);
 }

@@ -8,6 +8,7 @@ the document index, no token; about 50 bytes of memory for each row.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -72,7 +73,7 @@ class Heads:
 
     def pieces(self, rows: np.ndarray) -> Pieces:
         """Return the pieces of the rows with these numbers."""
-        table, chosen, offsets = self._table, rows, np.arange(len(rows) + 1)
+        table, chosen, offsets = self._table, rows, _one_each(len(rows))
         if len(table.shard) > self.num_rows:  # some documents go on in another shard
             counts = np.diff(table.row_offsets)[rows]
             chosen = ragged_index(table.row_offsets[rows], counts)
@@ -85,3 +86,11 @@ class Heads:
             document=table.document[chosen],
             first=table.first[chosen],
         )
+
+
+@lru_cache(maxsize=8)
+def _one_each(count: int) -> np.ndarray:
+    """Return the row offsets of rows of one piece: batches of one size share them."""
+    offsets = np.arange(count + 1)
+    offsets.flags.writeable = False
+    return offsets

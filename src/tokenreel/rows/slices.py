@@ -26,6 +26,8 @@ class Slices:
     split: Split
     num_slots: int
     row_starts: np.ndarray = field(init=False)
+    _row_stops: np.ndarray = field(init=False)
+    _first_tokens: np.ndarray = field(init=False)  # where row 0 would be if a shard had it
 
     def __post_init__(self) -> None:
         if self.num_slots < 2:
@@ -33,7 +35,10 @@ class Slices:
                 "a slice needs an input and a label", expected=">= 2 tokens", actual=self.num_slots
             )
         counts = np.diff(self.split.token_starts) // self.num_slots
-        object.__setattr__(self, "row_starts", np.concatenate(([0], np.cumsum(counts))))
+        starts = np.concatenate(([0], np.cumsum(counts)))
+        object.__setattr__(self, "row_starts", starts)
+        object.__setattr__(self, "_row_stops", starts[1:].astype(np.uint64))
+        object.__setattr__(self, "_first_tokens", starts[:-1] * -self.num_slots)
         if self.num_rows == 0:
             raise ConfigError(
                 f"no shard has {self.num_slots:,} tokens, so there are no rows",
@@ -50,15 +55,15 @@ class Slices:
     def pieces(self, rows: np.ndarray) -> Pieces:
         """Return the pieces of the rows with these numbers, one each."""
         numbers = np.ascontiguousarray(rows, np.int64)
-        # Read as unsigned, a negative number is larger than any row.
-        if len(numbers) and numbers.view(np.uint64).max() >= self.num_rows:
-            raise IndexError(f"no such row among {self.num_rows:,}")
-        shard = np.searchsorted(self.row_starts, numbers, side="right") - 1
-        return Pieces(
-            shard=shard,
-            start=(numbers - self.row_starts[shard]) * self.num_slots,
-            **one_piece_each(len(numbers), self.num_slots),
-        )
+        # Read as unsigned, a negative number is larger than any row: behind the last shard.
+        shard = self._row_stops.searchsorted(numbers.view(np.uint64), side="right")
+        try:
+            start = self._first_tokens[shard]
+        except IndexError:
+            raise IndexError(f"no such row among {self.num_rows:,}") from None
+        start += numbers * self.num_slots
+        same = one_piece_each(len(numbers), self.num_slots)
+        return Pieces(shard=shard, start=start, **same)
 
 
 @lru_cache(maxsize=8)

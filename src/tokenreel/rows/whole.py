@@ -23,7 +23,7 @@ def token_pieces(
     shards gives several pieces; only the first of them can begin a segment.
     """
     bounds = split.token_starts
-    shard = np.searchsorted(bounds, position, side="right") - 1
+    shard = bounds.searchsorted(position, side="right") - 1
     whole = Pieces(
         row_offsets=row_offsets,
         shard=shard,

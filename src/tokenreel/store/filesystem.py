@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tokenreel import native
 from tokenreel.errors import WriteError
 
 logger = logging.getLogger(__name__)
@@ -128,12 +129,22 @@ class OutputFile:
         self._descriptor = descriptor
         self.path = path
 
-    def write(self, data: bytes | memoryview) -> None:
-        """Append all of `data`."""
+    def write(self, *parts: bytes | memoryview) -> None:
+        """Append all of the parts, in one call of the system if it takes them."""
         with self._filesystem._reporting("write", self.path):
-            view = memoryview(data).cast("B")
-            while len(view):
-                view = view[os.write(self._descriptor, view) :]
+            views = [memoryview(part).cast("B") for part in parts if len(part)]
+            while views:
+                written = os.writev(self._descriptor, views)
+                while views and written >= len(views[0]):
+                    written -= len(views.pop(0))
+                if written:
+                    views[0] = views[0][written:]
+
+    def hasten(self) -> None:
+        """Let the disk begin with what was written, so that `sync` has less to wait for."""
+        extension = native.extension()
+        if extension is not None:
+            extension.start_writeback(self._descriptor)
 
     def sync(self) -> None:
         """Make what was written durable."""
@@ -177,7 +188,10 @@ class Nowhere(FileSystem):
 
 
 class _Forgetful(OutputFile):
-    def write(self, data: bytes | memoryview) -> None:
+    def write(self, *parts: bytes | memoryview) -> None:
+        pass
+
+    def hasten(self) -> None:
         pass
 
     def sync(self) -> None:

@@ -109,6 +109,8 @@ class ShardWriter:
     def finish(self, *, split: str, number: int, continues: bool) -> ShardRecord:
         """Make the shard durable and return its record."""
         for file in self._files.values():
+            file.end()
+        for file in self._files.values():
             file.finish()
         self._filesystem.sync_dir(self._folder)
         record = ShardRecord(

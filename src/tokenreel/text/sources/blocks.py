@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from io import RawIOBase
 from pathlib import Path
 from typing import BinaryIO
 
@@ -36,6 +37,17 @@ def plain_blocks(
             yield block
             if stop is not None:
                 left -= len(block)
+
+
+def fill(file: RawIOBase, buffer: memoryview) -> int:
+    """Read until the buffer is full or the file ends; return how many bytes.
+
+    Memory that is used again costs half of what `read` costs, whose bytes are new every time.
+    """
+    filled = 0
+    while filled < len(buffer) and (taken := file.readinto(buffer[filled:])):
+        filled += taken
+    return filled
 
 
 def uncompressed_blocks(path: Path, options: ReadOptions, *, start: int = 0) -> Iterator[bytes]:

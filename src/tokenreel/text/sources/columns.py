@@ -21,7 +21,7 @@ import numpy as np
 
 from tokenreel import native
 from tokenreel.text.provenance import Provenance
-from tokenreel.text.sources.blocks import COMPRESSIONS, uncompressed_blocks
+from tokenreel.text.sources.blocks import COMPRESSIONS, fill, uncompressed_blocks
 from tokenreel.text.sources.jsonl import line_steps, parse_line
 from tokenreel.text.sources.options import MIB, ReadOptions
 from tokenreel.text.sources.protocol import Range, Reader
@@ -31,8 +31,7 @@ from tokenreel.text.sources.rows import too_long
 WINDOW_BYTES = 2 * MIB  # what the fastest tokenizer encodes fastest
 LINE_BYTES = 8 * MIB
 MAX_LINES = 1 << 13  # of a call of the kernel
-SLACK_BYTES = 16  # the kernel writes as many at once
-Window = tuple[bytes, int]  # lines, and where the last whole one ends
+Window = tuple[bytes | bytearray, int]  # lines, and where the last whole one ends
 FOUND = np.dtype(
     [(name, np.int64) for name in ("text_start", "text_stop", "id_start", "id_stop", "line_start")]
 )
@@ -106,7 +105,7 @@ class ColumnReader(Iterator[Columns]):
             return _windows(uncompressed_blocks(self._path, self._options))
         return _plain_windows(self._path, self._part.start, self._part.stop)
 
-    def _documents(self, data: bytes, stop: int) -> Columns:
+    def _documents(self, data: bytes | bytearray, stop: int) -> Columns:
         """Return the documents of the whole lines before `stop`, and move on behind them."""
         columns = Columns(file=self._part.file)
         window = memoryview(data)[:stop]
@@ -117,7 +116,7 @@ class ColumnReader(Iterator[Columns]):
             if end < stop and count < MAX_LINES:
                 at, end = end, data.find(b"\n", end, stop)
                 end = stop if end < 0 else end
-                self._look(data[at:end], self._byte + at, columns)
+                self._look(bytes(data[at:end]), self._byte + at, columns)
                 self._row += 1
                 end += 1
             at = end
@@ -168,8 +167,8 @@ class _Scanner:
         """Take the lines from `at` on into the columns; return how many, and where they end."""
         if self._kernel is None:
             return 0, at
-        if len(self._out) < len(window) + SLACK_BYTES:
-            self._out = np.empty(len(window) + SLACK_BYTES, np.uint8)
+        if len(self._out) < len(window):
+            self._out = np.empty(len(window), np.uint8)
         count, stop = self._kernel(
             window, at, self._text_key, self._id_key, self._limit, self._out, self._table
         )
@@ -195,19 +194,21 @@ class _Scanner:
 def _plain_windows(path: Path, start: int, stop: int) -> Iterator[Window | None]:
     """Yield whole lines of about WINDOW_BYTES; None, and then no more, at one over LINE_BYTES.
 
-    Each window is one read from where its first line begins: nothing is put together.
+    Each window is one read from where its first line begins, into memory that is used again.
     """
     wanted = WINDOW_BYTES
+    data = bytearray()
     with path.open("rb", buffering=0) as file:
         while start < stop:
             # What is left over goes with the last window: a few lines are not worth a call.
             wanted = stop - start if stop - start < wanted + WINDOW_BYTES // 2 else wanted
+            data = data if len(data) >= wanted else bytearray(wanted)
             file.seek(start)
-            data = file.read(wanted)
-            if not data:
+            size = fill(file, memoryview(data)[:wanted])
+            if not size:
                 return
-            is_last = start + len(data) == stop
-            end = len(data) if is_last else data.rfind(b"\n") + 1
+            is_last = start + size == stop
+            end = size if is_last else data.rfind(b"\n", 0, size) + 1
             if end:
                 yield data, end
                 start, wanted = start + end, WINDOW_BYTES

@@ -1,6 +1,6 @@
 """Files of any kind as one source.
 
-`identity` and `ranges` need one pass over every byte (1–2 GB/s a core, several files at
+`identity` and `ranges` need one pass over every byte (2–4 GB/s a core, several files at
 once where there are cores), made once and carried along when the source is pickled;
 reading checks that a file still has the size it was planned with.
 """
@@ -47,15 +47,15 @@ class FileSource(TextSource):
         self._by_name = {file.name: index for index, file in enumerate(self.files)}
 
     def identity(self) -> dict[str, Any]:
-        """Return name, kind and sha256 of every file, in order, and the options that matter."""
+        """Return name, kind and hash of every file, in order, and the options that matter."""
         files = [
-            {"name": file.name, "kind": file.kind, "sha256": facts.sha256}
+            {"name": file.name, "kind": file.kind, "xxh3": facts.xxh3}
             for file, facts in zip(self.files, self.facts(), strict=True)
         ]
         return {"kind": "files", "files": files, **self.options.identity()}
 
     def facts(self) -> tuple[FileFacts, ...]:
-        """Return size, sha256 and line index of every file."""
+        """Return size, hash and line index of every file."""
         if self._facts is None:
             self._facts = _facts_of(self.files)
         return self._facts

@@ -4,7 +4,7 @@ The revision is resolved to a commit once and everything is read from that commi
 of a dataset is ever run. Streamed datasets are one range: the cursor is the client's own
 state, taken every 256 records (`state_every`), and the number of records after it, so resuming
 reads at most so many again. Downloaded ones are divided by rows. A local folder is identified by
-the sha256 of its files. The client also retries reads by itself (its STREAMING_* settings);
+the hashes of its files. The client also retries reads by itself (its STREAMING_* settings);
 what it gives up is retried here from the exact record.
 """
 
@@ -105,7 +105,7 @@ class HubSource(TextSource):
         return {**self.__dict__, "_opened": _Opened(revision=self.revision())}
 
     def identity(self) -> dict[str, Any]:
-        """Return id, config, split and commit; for a folder the sha256 of its files."""
+        """Return id, config, split and commit; for a folder the hashes of its files."""
         chosen = {"config": self.dataset.config, "split": self.dataset.split}
         if self.dataset.is_local:
             content: dict[str, Any] = {"kind": "dataset", "files": _folder_sums(self.dataset.id)}
@@ -261,4 +261,4 @@ def _was_saved_to_disk(folder: str) -> bool:
 def _folder_sums(folder: str) -> list[list[str]]:
     base = Path(folder)
     names = [path.relative_to(base).as_posix() for path in base.rglob("*") if path.is_file()]
-    return [[name, hash_file(base / name).sha256] for name in sorted(names, key=natural_key)]
+    return [[name, hash_file(base / name).xxh3] for name in sorted(names, key=natural_key)]

@@ -20,6 +20,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from tokenreel import native
 from tokenreel.errors import ConfigError, InputError, MismatchError, VocabularyError
 from tokenreel.text.tokenizers.engine import Engine, choose_engine, require_equal
 from tokenreel.text.tokenizers.protocol import Encoded, Tokenizer, join
@@ -192,6 +193,9 @@ class ReferencedTokenizer:
         # largest id, found within the cache, are several times faster than looking every id up.
         if len(self._runs) > _MOST_RUNS:
             return bool(self._control[ids].any())
+        extension = native.extension()
+        if extension is not None and ids.dtype == np.uint32:
+            return bool(extension.any_within(np.ascontiguousarray(ids), self._runs))
         return any(
             _any_within(ids[start : start + _CHUNK], self._runs)
             for start in range(0, len(ids), _CHUNK)
@@ -228,7 +232,7 @@ def fingerprint_of(kind: str, parts: Mapping[str, bytes]) -> str:
     return digest.hexdigest()
 
 
-def _any_within(ids: np.ndarray, runs: Sequence[tuple[np.uint32, np.uint32]]) -> bool:
+def _any_within(ids: np.ndarray, runs: np.ndarray) -> bool:
     lowest, highest = int(ids.min()), int(ids.max())
     return any(
         lowest < int(first) + int(length)
@@ -242,11 +246,11 @@ def _decoded(texts: Sequence[bytes]) -> list[str]:
     return [str(text, "utf-8") for text in texts]
 
 
-def _runs(ids: Sequence[int]) -> list[tuple[np.uint32, np.uint32]]:
-    """Return (first, length) of each run of consecutive ids, which are sorted."""
+def _runs(ids: Sequence[int]) -> np.ndarray:
+    """Return (first, length) of each run of consecutive ids, which are sorted: uint32 [runs, 2]."""
     steps = np.flatnonzero(np.diff(ids) != 1) + 1
     runs = np.split(np.array(ids, np.uint32), steps) if ids else []
-    return [(run[0], np.uint32(len(run))) for run in runs]
+    return np.array([(run[0], len(run)) for run in runs], np.uint32).reshape(-1, 2)
 
 
 def _open_again(
