@@ -120,3 +120,17 @@ def test_nowhere_keeps_nothing(tmp_path: Path) -> None:
     NOWHERE.remove(tmp_path / "e")
     NOWHERE.remove_dir(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["e"]
+
+
+def test_parts_are_appended_in_order_however_many_bytes_the_system_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def few(descriptor: int, views: list[memoryview]) -> int:
+        return os.write(descriptor, views[0][:3])
+
+    monkeypatch.setattr(os, "writev", few)
+    with LOCAL.create(tmp_path / "file") as output:
+        output.write(b"one", b"", memoryview(b"twotwo"), b"three")
+        output.hasten()
+        output.sync()
+    assert (tmp_path / "file").read_bytes() == b"onetwotwothree"

@@ -52,9 +52,13 @@ int tokenreel_add_span(tokenreel_rows *rows, tokenreel_span span) {
 }
 
 #define WIDEN(NAME, TYPE)                                                                      \
-    VECTORISED static void NAME(const void *from, int64_t *to, Py_ssize_t count) {             \
+    VECTORISED static void NAME(const void *from, int64_t *restrict to,                        \
+                                int64_t *restrict too, Py_ssize_t count) {                     \
         const TYPE *source = from;                                                             \
-        for (Py_ssize_t i = 0; i < count; i++) to[i] = (int64_t)source[i];                     \
+        if (too)                                                                               \
+            for (Py_ssize_t i = 0; i < count; i++) to[i] = too[i] = (int64_t)source[i];        \
+        else                                                                                   \
+            for (Py_ssize_t i = 0; i < count; i++) to[i] = (int64_t)source[i];                 \
     }
 
 WIDEN(widen_u8, uint8_t)
@@ -65,21 +69,19 @@ WIDEN(widen_i16, int16_t)
 WIDEN(widen_i32, int32_t)
 WIDEN(widen_i64, int64_t)
 
-static int size_of(const tokenreel_piece *p) { return p->kind < 0 ? -p->kind : p->kind; }
-
-/* Tokens start to stop of a piece, widened. */
-static void put_tokens(int64_t *to, const tokenreel_piece *p, int64_t start, int64_t stop) {
-    const char *from = p->tokens + start * size_of(p);
-    switch (p->kind) {
-    case 1: widen_u8(from, to, stop - start); break;
-    case 2: widen_u16(from, to, stop - start); break;
-    case 4: widen_u32(from, to, stop - start); break;
-    case -1: widen_i8(from, to, stop - start); break;
-    case -2: widen_i16(from, to, stop - start); break;
-    case -4: widen_i32(from, to, stop - start); break;
-    default: widen_i64(from, to, stop - start);
+void tokenreel_widen(int kind, const void *from, int64_t *to, int64_t *too, Py_ssize_t count) {
+    switch (kind) {
+    case 1: widen_u8(from, to, too, count); break;
+    case 2: widen_u16(from, to, too, count); break;
+    case 4: widen_u32(from, to, too, count); break;
+    case -1: widen_i8(from, to, too, count); break;
+    case -2: widen_i16(from, to, too, count); break;
+    case -4: widen_i32(from, to, too, count); break;
+    default: widen_i64(from, to, too, count);
     }
 }
+
+static int size_of(const tokenreel_piece *p) { return p->kind < 0 ? -p->kind : p->kind; }
 
 VECTORISED static void put_weight(float *to, float weight, Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < count; i++) to[i] = weight;
@@ -119,12 +121,9 @@ typedef struct {
     int32_t segment, position;
 } lane;
 
-/* Tokens start to stop of a piece as inputs, with their segment and positions. */
-static void put_inputs(const lane *l, const tokenreel_piece *p, int64_t start, int64_t stop) {
-    int64_t slot = l->at + start;
-    put_tokens(l->inputs + slot, p, start, stop);
-    if (l->segments) put_segment(l->segments + slot, l->segment, stop - start);
-    if (l->positions) put_positions(l->positions + slot, l->position + (int32_t)start, stop - start);
+/* Tokens start to stop of a piece into one array, or two: `to` and `too` are for the first of them. */
+static void put_tokens(const tokenreel_piece *p, int64_t *to, int64_t *too, int64_t start, int64_t stop) {
+    if (start < stop) tokenreel_widen(p->kind, p->tokens + start * size_of(p), to, too, stop - start);
 }
 
 static void ignore(const lane *l, int64_t slot, int64_t count) {
@@ -132,39 +131,59 @@ static void ignore(const lane *l, int64_t slot, int64_t count) {
     if (l->weights) put_weight(l->weights + slot, 0, count);
 }
 
-/* Tokens start to stop of a piece as targets: token k is the label of stream slot at + k - 1. */
-static void put_targets(const lane *l, const tokenreel_piece *p, const tokenreel_span *spans,
-                        int64_t start, int64_t stop) {
-    int64_t slot = l->at + start - 1;
-    if (start >= stop) return;
-    if (!p->weighed || p->stored) {
-        put_tokens(l->labels + slot, p, start, stop);
-        float *weights = l->weights ? l->weights + slot : NULL;
-        if (!p->stored) {
-            if (weights) put_weight(weights, 1, stop - start);
-        } else if (p->stored_bytes == 1) {
-            weigh_u8(p->stored + start, l->labels + slot, weights, stop - start);
-        } else {
-            weigh_f32(p->stored + start * 4, l->labels + slot, weights, stop - start);
-        }
-        return;
-    }
-    for (Py_ssize_t s = p->first_span; s < p->stop_span; s++) {
+/* Tokens start to stop of a piece as targets, where its spans say which of them weigh what. */
+static void put_spans(const lane *l, const tokenreel_piece *p, const tokenreel_span *spans,
+                      int64_t start, int64_t stop) {
+    for (Py_ssize_t s = p->first_span; s < p->stop_span && start < stop; s++) {
         int64_t low = spans[s].start > start ? spans[s].start : start;
         int64_t high = spans[s].stop < stop ? spans[s].stop : stop;
         if (low >= high || !(spans[s].weight > 0)) continue;
         ignore(l, l->at + start - 1, low - start);
-        put_tokens(l->labels + l->at + low - 1, p, low, high);
+        put_tokens(p, l->labels + l->at + low - 1, NULL, low, high);
         if (l->weights) put_weight(l->weights + l->at + low - 1, spans[s].weight, high - low);
         start = high;
     }
-    ignore(l, l->at + start - 1, stop - start);
+    if (start < stop) ignore(l, l->at + start - 1, stop - start);
+}
+
+/* What the targets start to stop of a piece weigh that has no spans. */
+static void put_weights(const lane *l, const tokenreel_piece *p, int64_t start, int64_t stop) {
+    int64_t slot = l->at + start - 1;
+    float *weights = l->weights ? l->weights + slot : NULL;
+    if (start >= stop) return;
+    if (p->stored && p->stored_bytes == 1)
+        weigh_u8(p->stored + start, l->labels + slot, weights, stop - start);
+    else if (p->stored)
+        weigh_f32(p->stored + start * 4, l->labels + slot, weights, stop - start);
+    else if (weights)
+        put_weight(weights, 1, stop - start);
+}
+
+/* Tokens start to stop of a piece: token k is the input of stream slot at + k and the label of the
+ * one before. Those before `from` are nobody's target, those from `shown` on nobody's input. */
+static void put_block(const lane *l, const tokenreel_piece *p, const tokenreel_span *spans,
+                      int64_t start, int64_t stop, int64_t from, int64_t shown) {
+    int64_t target = from > start ? from : start, input = shown < stop ? shown : stop;
+    int64_t *inputs = l->inputs + l->at, *labels = l->labels + (l->at + target - 1);
+    if (p->weighed && !p->stored) {
+        put_tokens(p, inputs + start, NULL, start, input);
+        put_spans(l, p, spans, target, stop);
+    } else {
+        put_tokens(p, inputs + start, NULL, start, target < input ? target : input);
+        put_tokens(p, inputs + target, labels, target, input);
+        int64_t rest = target > input ? target : input;
+        put_tokens(p, labels + (rest - target), NULL, rest, stop);
+        put_weights(l, p, target, stop);
+    }
+    int64_t count = input > start ? input - start : 0, slot = l->at + start;
+    if (l->segments) put_segment(l->segments + slot, l->segment, count);
+    if (l->positions) put_positions(l->positions + slot, l->position + (int32_t)start, count);
 }
 
 /* Pieces lie anywhere in memory, and the processor does not fetch across pages by itself: so
  * they are copied a block at a time, and what comes AHEAD blocks later is asked for meanwhile. */
-#define BLOCK 512
-#define AHEAD 6
+#define BLOCK 256
+#define AHEAD 12
 
 typedef struct {
     const tokenreel_piece *piece, *end;
@@ -192,8 +211,7 @@ static void fill_piece(lane *l, const tokenreel_piece *p, const tokenreel_span *
     for (int64_t start = 0, stop; start < p->length; start = stop) {
         stop = p->length - start > BLOCK ? start + BLOCK : p->length;
         announce(ahead);
-        put_inputs(l, p, start, stop < shown ? stop : shown);
-        put_targets(l, p, spans, start > from ? start : from, stop);
+        put_block(l, p, spans, start, stop, from, shown);
     }
     l->position += (int32_t)p->length;
     l->at += p->length;

@@ -33,33 +33,6 @@ typedef struct {
     int64_t width, at;
 } lane;
 
-#define PUT(NAME, TYPE)                                                                        \
-    VECTORISED static void NAME(const void *from, int64_t *restrict inputs,                    \
-                                int64_t *restrict labels, Py_ssize_t count) {                  \
-        const TYPE *tokens = from;                                                             \
-        for (Py_ssize_t i = 0; i < count; i++) inputs[i] = labels[i] = (int64_t)tokens[i];     \
-    }
-
-PUT(put_u8, uint8_t)
-PUT(put_u16, uint16_t)
-PUT(put_u32, uint32_t)
-PUT(put_i8, int8_t)
-PUT(put_i16, int16_t)
-PUT(put_i32, int32_t)
-PUT(put_i64, int64_t)
-
-static void put(int8_t kind, const void *from, int64_t *inputs, int64_t *labels, Py_ssize_t count) {
-    switch (kind) {
-    case 1: put_u8(from, inputs, labels, count); break;
-    case 2: put_u16(from, inputs, labels, count); break;
-    case 4: put_u32(from, inputs, labels, count); break;
-    case -1: put_i8(from, inputs, labels, count); break;
-    case -2: put_i16(from, inputs, labels, count); break;
-    case -4: put_i32(from, inputs, labels, count); break;
-    default: put_i64(from, inputs, labels, count);
-    }
-}
-
 VECTORISED static void put_id(int64_t *to, int64_t id, Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < count; i++) to[i] = id;
 }
@@ -70,11 +43,12 @@ VECTORISED static void put_bytes(float *to, const uint8_t *from, Py_ssize_t coun
 
 /* Token k of a row is input k and label k - 1: its first token is no label, its last no input. */
 static void put_tokens(const request *q, const lane *l, const char *from, int64_t slot, int64_t count) {
-    int64_t nobody, first = slot == 0, last = slot + count > l->width;
-    if (first) put(q->found.kind, from, l->inputs, &nobody, 1);
-    if (last) put(q->found.kind, from + (count - 1) * item_size(q), &nobody, l->labels + l->width - 1, 1);
-    put(q->found.kind, from + first * item_size(q), l->inputs + slot + first, l->labels + slot + first - 1,
-        count - first - last);
+    int64_t first = slot == 0, last = slot + count > l->width;
+    int kind = q->found.kind, size = item_size(q);
+    if (first) tokenreel_widen(kind, from, l->inputs, NULL, 1);
+    if (last) tokenreel_widen(kind, from + (count - 1) * size, l->labels + l->width - 1, NULL, 1);
+    tokenreel_widen(kind, from + first * size, l->inputs + slot + first, l->labels + slot + first - 1,
+                    count - first - last);
 }
 
 static void put_weights(const lane *l, const char *from, int size, int64_t slot, int64_t count) {

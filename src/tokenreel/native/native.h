@@ -60,6 +60,9 @@ PyObject *tokenreel_mix(PyObject *self, PyObject *args);
 /* rows.c */
 PyObject *tokenreel_pack(PyObject *self, PyObject *args);
 
+/* feed.c: tokens of a kind (item size, negative if signed) into one array, or two at once */
+void tokenreel_widen(int kind, const void *from, int64_t *to, int64_t *too, Py_ssize_t count);
+
 /* feed.c: rows as pieces, ready to be copied */
 typedef struct {
     int64_t start, stop; /* tokens of the piece */
