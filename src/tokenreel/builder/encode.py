@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
@@ -41,10 +42,14 @@ class Job:
 
 
 class Encoder:
-    """Encode chunks of one job, in one process."""
+    """Encode chunks of one job, in one process.
 
-    def __init__(self, job: Job) -> None:
+    Where somebody outlives the process, `trail_folder` is where it says what it is at.
+    """
+
+    def __init__(self, job: Job, *, trail_folder: Path | None = None) -> None:
         self._job = job
+        self._trail_folder = trail_folder
         self._spill = Spill(job.spill_folder, job.dtype)
         self._engine: str = getattr(job.tokenizer, "engine", "reference")
         self._make = PieceMaker(job.plan, job.tokenizer, dtype=job.dtype, engine=self._engine)
@@ -55,7 +60,7 @@ class Encoder:
         if known is not None:
             _refuse_other_records(chunk, known)
             return known
-        trail = _Trail(self._job.spill_folder, chunk)
+        trail = _Trail(self._trail_folder, chunk)
         writer = self._spill.create(chunk.number)
         try:
             with _located(trail):
@@ -143,11 +148,13 @@ def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
 
 
 class _Trail:
-    """A file that says what this process is at: the last thing it says if it dies."""
+    """What this process is at; in a file it is the last thing that it says if it dies."""
 
-    def __init__(self, folder: Path, chunk: Chunk) -> None:
-        self._path = folder / f"{os.getpid()}.{chunk.number:06d}.at"
-        self._file = self._path.open("w", encoding="utf-8")
+    def __init__(self, folder: Path | None, chunk: Chunk) -> None:
+        self._file: TextIO | None = None
+        if folder is not None:
+            path = folder / f"{os.getpid()}.{chunk.number:06d}.at"
+            self._file = path.open("w", encoding="utf-8")
         place = f"chunk {chunk.number}"
         if chunk.part is not None and chunk.part.file:
             place = f"{chunk.part.file} from line {chunk.part.row + 1:,} on"
@@ -159,15 +166,17 @@ class _Trail:
 
     def _say(self, place: str) -> None:
         self.place = place
-        self._file.seek(0)
-        self._file.truncate()
-        self._file.write(place)
-        self._file.flush()
+        if self._file is not None:
+            self._file.seek(0)
+            self._file.truncate()
+            self._file.write(place)
+            self._file.flush()
 
     def remove(self) -> None:
         """Say that all is well."""
-        self._file.close()
-        self._path.unlink(missing_ok=True)
+        if self._file is not None:
+            self._file.close()
+            Path(self._file.name).unlink(missing_ok=True)
 
 
 @contextmanager

@@ -25,6 +25,8 @@ static PyMethodDef methods[] = {
      "scan_lines(data, start, text_key, id_key, max_bytes, out, table) -> (lines, end of them)"},
     {"any_within", tokenreel_any_within, METH_VARARGS,
      "any_within(ids, runs) -> whether a uint32 id lies in one of the (first, length)"},
+    {"count_newlines", tokenreel_count_newlines, METH_VARARGS,
+     "count_newlines(data) -> how many there are"},
     {"start_writeback", tokenreel_start_writeback, METH_VARARGS,
      "start_writeback(descriptor): have the kernel begin to write a file to its disk"},
     {"narrow_ended", tokenreel_narrow_ended, METH_VARARGS,

@@ -29,6 +29,7 @@
 /* text.c */
 PyObject *tokenreel_scan_lines(PyObject *self, PyObject *args);
 PyObject *tokenreel_any_within(PyObject *self, PyObject *args);
+PyObject *tokenreel_count_newlines(PyObject *self, PyObject *args);
 
 /* store.c */
 PyObject *tokenreel_narrow(PyObject *self, PyObject *args);

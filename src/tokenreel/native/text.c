@@ -1,6 +1,7 @@
 /* Kernels of the text room.
  *
  * any_within: tell whether any id is a control id. The reference is in text/tokenizers/referenced.py.
+ * count_newlines: the reference is in text/sources/lines.py.
  *
  * scan_lines: take the text (and the id) out of JSON lines, as UTF-8, without making objects.
  *
@@ -21,6 +22,7 @@
 #define STRIDE 64 /* what is read and written at once */
 #define MAX_DEPTH 32
 #define IDS_AT_ONCE 4096 /* they are still in the cache for the next run */
+#define BYTES_AT_ONCE 224 /* whole vectors, and fewer than a byte can count */
 #define MAX_DIGITS 18 /* of an integer that fits 64 bits whatever its digits are */
 
 typedef unsigned char byte;
@@ -404,4 +406,28 @@ PyObject *tokenreel_any_within(PyObject *self, PyObject *args) {
     PyBuffer_Release(&ids);
     PyBuffer_Release(&runs);
     return PyBool_FromLong(found);
+}
+
+/* Counted in bytes, which a vector has many of, and added up before they overflow. */
+VECTORISED static Py_ssize_t count_newlines(const byte *data, Py_ssize_t count) {
+    Py_ssize_t total = 0;
+    for (Py_ssize_t start = 0; start < count; start += BYTES_AT_ONCE) {
+        Py_ssize_t stop = count - start < BYTES_AT_ONCE ? count : start + BYTES_AT_ONCE;
+        byte found = 0;
+        for (Py_ssize_t i = start; i < stop; i++) found += data[i] == '\n';
+        total += found;
+    }
+    return total;
+}
+
+PyObject *tokenreel_count_newlines(PyObject *self, PyObject *args) {
+    (void)self;
+    Py_buffer data;
+    if (!PyArg_ParseTuple(args, "y*", &data)) return NULL;
+    Py_ssize_t found;
+    Py_BEGIN_ALLOW_THREADS;
+    found = count_newlines(data.buf, data.len);
+    Py_END_ALLOW_THREADS;
+    PyBuffer_Release(&data);
+    return PyLong_FromSsize_t(found);
 }

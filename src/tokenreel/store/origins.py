@@ -93,6 +93,9 @@ class OriginTable:
     def _add_records(self, origins: Origins) -> tuple[np.ndarray, bytes]:
         """Do the same, to the byte, for records that point into other strings."""
         records, strings = origins.records.copy(), origins.strings
+        if self._files and (same := self._same_file(origins)) is not None:
+            records["file"] = same
+            return records, b""
         has_id = records["id"] != UNKNOWN_STRING
         starts = records["id"][has_id].astype(np.int64)
         lengths = np.zeros(len(records), np.int64)
@@ -109,6 +112,16 @@ class OriginTable:
             new[start : start + heads[number]] = strings[old : old + heads[number]]
         self.strings_bytes += len(new)
         return records, new.tobytes()
+
+    def _same_file(self, origins: Origins) -> int | None:
+        """Return the offset of the file that is known and all there is to say, or None."""
+        files = origins.records["file"]
+        if not len(files) or not (files == files[0]).all():
+            return None
+        if not (origins.records["id"] == UNKNOWN_STRING).all():
+            return None
+        name = _string(int(files[0]), origins.strings, Path("provenance"))
+        return None if name is None else self._files.get(name)
 
     def _move_files(self, origins: Origins, id_bytes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the new offset of each document's file, and the bytes of it that are new there."""

@@ -132,7 +132,8 @@ class _Worker:
                     plan=plan,
                     spill_folder=spill_folder,
                     dtype=dtype,
-                )
+                ),
+                trail_folder=spill_folder,
             )
         return self.encoder
 

@@ -125,7 +125,8 @@ def _open_encoder(name: str, shared: list[Any], folder: str) -> Encoder:
         os.environ.update(ONE_THREAD)
         os.chdir(folder)
         _encoders.clear()
-        _encoders[name] = Encoder(pickle.loads(ray.get(shared[0])))
+        job = pickle.loads(ray.get(shared[0]))
+        _encoders[name] = Encoder(job, trail_folder=job.spill_folder)
     return _encoders[name]
 
 
