@@ -6,18 +6,46 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from tokenreel.rows.episodes import Episodes
 from tokenreel.rows.packed import Packed
+from tokenreel.rows.pieces import Pieces
 from tokenreel.rows.plan_cache import plan_cache
+from tokenreel.rows.windows import Windows
 from tokenreel.store.filesystem import FileSystem
 from tokenreel.store.store import Store
 
 LENGTHS = [9, 30, 4, 17, 2, 12, 6, 0, 1, 25]
+CHAT_LENGTHS = [1] * 12 + [7, 20, 1, 3, 13, 2, 0, 11] * 3
+KINDS = ("windows", "document_windows", "episodes")
+# What becomes of unsynced writes; three for each operation, the other three for the next.
+FALLS = ("kept", "garbled", "dropped", "names only", "some of it", "any of it")
 
 
 def plan_of(store: Store, *, filesystem: FileSystem | None = None, **options: Any) -> Packed:
     cache = plan_cache(store, filesystem=filesystem or FileSystem())
     settings: dict[str, Any] = {"seq_len": 11, "block_docs": 3, **options}
     return Packed(split=store["train"], cache=cache, **settings)
+
+
+def rows_of(
+    store: Store, kind: str, *, filesystem: FileSystem | None = None, **options: Any
+) -> Windows | Episodes:
+    """Return the rows of a kind as a feed has them, their plan kept in the cache."""
+    cache = plan_cache(store, filesystem=filesystem or FileSystem())
+    settings: dict[str, Any] = {"split": store["train"], "seq_len": 5, "cache": cache, **options}
+    if kind == "episodes":
+        return Episodes(**settings)
+    return Windows(by_document=kind == "document_windows", **settings)
+
+
+def all_of(plan: Windows | Episodes) -> tuple[Any, ...]:
+    """What a plan says: every row, the way back from every document, the account."""
+    rows: Pieces = plan.pieces(np.arange(plan.num_rows))
+    columns = [getattr(rows, name).tolist() for name in Pieces.__slots__]
+    documents = range(plan.split.num_documents or 0)
+    return plan.num_rows, columns, [plan.find(number) for number in documents], dict(plan.ledger)
 
 
 def plan_folder(store: Store) -> Path:
@@ -30,6 +58,15 @@ def tree(folder: Path) -> dict[str, bytes]:
         str(file.relative_to(folder)): file.read_bytes()
         for file in sorted(folder.rglob("*"))
         if file.is_file()
+    }
+
+
+def finished_plans(path: Path) -> dict[str, bytes]:
+    folder = path / ".plans"
+    return {
+        name: data
+        for name, data in (tree(folder) if folder.exists() else {}).items()
+        if ".tmp/" not in name
     }
 
 

@@ -7,7 +7,6 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,16 @@ import numpy as np
 import pytest
 from tests.faults.crashing import Crash, CrashingFileSystem
 from tests.rows.corpora import Place, make_turns, read_rows, write_store
-from tests.rows.planning import LENGTHS, FullAfter, Observed, plan_folder, plan_of, tree
+from tests.rows.planning import (
+    FALLS,
+    LENGTHS,
+    FullAfter,
+    Observed,
+    finished_plans,
+    plan_folder,
+    plan_of,
+    tree,
+)
 
 from tokenreel import open_store
 from tokenreel.errors import ConfigError, DamageError, FormatError, WriteError
@@ -26,15 +34,6 @@ from tokenreel.rows.plan_file import HEADER, check_plan, open_plan
 from tokenreel.rows.table import COLUMNS
 from tokenreel.store.canonical import canonical_bytes, digest
 from tokenreel.store.store import Store
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    """Folders for stores; the user's cache folder is one of them."""
-    fresh = Place()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(fresh.root / "cache"))
-    yield fresh
-    fresh.remove()
 
 
 @pytest.fixture
@@ -156,10 +155,6 @@ def test_nothing_is_left_of_a_plan_without_rows(store: Store) -> None:
     assert list((store.path / ".plans").iterdir()) == []
 
 
-# What becomes of unsynced writes; three for each operation, the other three for the next.
-FALLS = ("kept", "garbled", "dropped", "names only", "some of it", "any of it")
-
-
 def test_a_crash_at_any_operation_leaves_no_half_plan(place: Place, store: Store) -> None:
     kept = read_rows(Packed(split=store["train"], seq_len=11, block_docs=3))
     dry = CrashingFileSystem()
@@ -179,15 +174,6 @@ def test_a_crash_at_any_operation_leaves_no_half_plan(place: Place, store: Store
             assert finished_plans(store.path) == whole
             assert plan.num_rows == len(kept)
     assert read_rows(plan_of(store)) == kept
-
-
-def finished_plans(path: Path) -> dict[str, bytes]:
-    folder = path / ".plans"
-    return {
-        name: data
-        for name, data in (tree(folder) if folder.exists() else {}).items()
-        if ".tmp/" not in name
-    }
 
 
 def test_leftovers_of_killed_planners_go_when_they_are_old(store: Store) -> None:
@@ -319,3 +305,35 @@ def test_a_row_that_leads_nowhere_is_damage_and_says_what_to_do(
     damaged = plan_of(store)
     with pytest.raises(DamageError, match=r"leads nowhere; remove the folder \.plans"):
         damaged.pieces(np.arange(damaged.num_rows))
+
+
+@pytest.mark.parametrize("bad", [-1, -(2**62), 2**31])
+def test_a_way_back_that_leads_nowhere_is_damage_of_that_file(store: Store, bad: int) -> None:
+    plan_of(store)
+    file = plan_folder(store) / "by_document"
+    column = np.fromfile(file, COLUMNS["by_document"])
+    column[:] = bad
+    column.tofile(file)
+    damaged = plan_of(store)
+    for document in range(len(LENGTHS)):
+        with pytest.raises(DamageError) as caught:
+            damaged.find(document)
+        assert caught.value.where == str(file)
+        assert "a row of the plan leads nowhere; remove the folder .plans/" in str(caught.value)
+
+
+def test_one_wrong_entry_of_the_way_back_hides_no_document_silently(store: Store) -> None:
+    plan = plan_of(store)
+    whole = [plan.find(number) for number in range(len(LENGTHS))]
+    file = plan_folder(store) / "by_document"
+    good = np.fromfile(file, COLUMNS["by_document"])
+    for at in range(len(good)):
+        column = good.copy()
+        column[at] = len(good) + 5
+        column.tofile(file)
+        damaged = plan_of(store)
+        for number, expected in enumerate(whole):
+            try:
+                assert damaged.find(number) == expected
+            except DamageError as error:
+                assert error.where == str(file)

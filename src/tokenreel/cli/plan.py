@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plan the rows, which stores packed plans beside their stores, and describe them."""
+    """Plan the rows, which keeps the plans beside their stores, and describe them."""
     facts = describe(open_feed(args))
     emit(args, facts, lambda console: _draw(console, facts))
     return 0

@@ -10,7 +10,8 @@ from tokenreel.order.schedule import Change, normalised
 from tokenreel.rows.episodes import Episodes
 from tokenreel.rows.packed import Packed
 from tokenreel.rows.plan import RowPlan
-from tokenreel.rows.plan_cache import plan_cache
+from tokenreel.rows.plan_cache import PlanCache, plan_cache
+from tokenreel.rows.untrained import needs_survey
 from tokenreel.rows.windows import Windows
 from tokenreel.store.door import open_store
 from tokenreel.store.store import Store
@@ -34,7 +35,8 @@ def plan_rows(source: Source, store: Store, recipe: Recipe) -> RowPlan:
     if source.rows == "episodes":
         options = {"truncation": source.truncation, "min_tokens": source.min_tokens}
         given = {name: value for name, value in options.items() if value is not None}
-        return Episodes(split=split, seq_len=recipe.seq_len, **given)  # type: ignore[arg-type]
+        cache = _survey_cache(store)
+        return Episodes(split=split, seq_len=recipe.seq_len, cache=cache, **given)  # type: ignore[arg-type]
     if source.rows == "packed":
         return Packed(
             split=split,
@@ -43,9 +45,23 @@ def plan_rows(source: Source, store: Store, recipe: Recipe) -> RowPlan:
             truncation=source.truncation,
             cache=plan_cache(store),
         )
+    by_document = source.rows == "document_windows"
+    # The fingerprint that a cache needs is found by reading: not for windows of closed form.
+    surveyed = needs_survey(split, by_document=by_document)
     return Windows(
-        split=split, seq_len=recipe.seq_len, by_document=source.rows == "document_windows"
+        split=split,
+        seq_len=recipe.seq_len,
+        by_document=by_document,
+        cache=_survey_cache(store) if surveyed else None,
     )
+
+
+def _survey_cache(store: Store) -> PlanCache | None:
+    """Return where to keep what a look at every document found; None where it could be outdated.
+
+    Foreign files are known by a sample of their bytes, and somebody may still change them.
+    """
+    return None if store.manifest is None else plan_cache(store)
 
 
 def order_rows(recipe: Recipe, plans: Sequence[RowPlan]) -> Order:

@@ -60,7 +60,7 @@ static int64_t find_record(const char *records, int64_t stride, const int64_t *m
 }
 
 /* Ask for the records around a token. */
-static void announce_record(int64_t records, int64_t stride, int64_t marks, int64_t token) {
+PREFETCHING void announce_record(int64_t records, int64_t stride, int64_t marks, int64_t token) {
     const char *at = (const char *)at_address(records) + guess(at_address(marks), token) * stride;
     PREFETCH(at - 64);
     PREFETCH(at);
@@ -173,7 +173,7 @@ static int64_t add_episode(scene *c, int64_t row) {
 }
 
 /* Ask for what a row is read from: first where its place in the plan is, then what stands there. */
-static void announce_row(const scene *c, int64_t row, int again) {
+PREFETCHING void announce_row(const scene *c, int64_t row, int again) {
     const tokenreel_source *s = c->source;
     static const int sizes[4] = {8, 8, 4, 1}, episode_sizes[4] = {8, 4, 8, 4};
     if (s->kind == PACKED && again) {
@@ -181,9 +181,11 @@ static void announce_row(const scene *c, int64_t row, int again) {
         for (int i = 1; i < 4 && p >= 0 && p < s->num_pieces; i++)
             PREFETCH((const char *)at_address(s->columns[i]) + p * sizes[i]);
     } else if (s->kind == DOCUMENT_WINDOWS && again) {
-        int64_t start = window_start(c, row), n = find_shard(s, start);
+        const int64_t *bounds = at_address(s->bounds);
+        int64_t start = window_start(c, row);
+        if (start < 0 || start >= bounds[s->num_shards]) return; /* a damaged plan: refused later */
+        int64_t n = find_shard(s, start), token = start - bounds[n];
         const tokenreel_shard *shard = &c->shards[s->first_shard + n];
-        int64_t token = start - ((const int64_t *)at_address(s->bounds))[n];
         if (shard->is_open) announce_record(shard->documents, 8, shard->document_marks, token);
     } else if (!again) {
         for (int i = 0; i < (s->kind == EPISODES ? 4 : 1); i++)

@@ -4,8 +4,8 @@ keep_first keeps the first T + 1 tokens, keep_last the last, whole_turns the sys
 and the last whole turns of a chat, split makes several rows (segments.py). Documents of
 fewer than `min_tokens` tokens, and what has no trained target after the cut, are left
 out when the rows are planned. That reads the document index and, where there are some,
-turns or stored weights; no token. It takes 20 bytes of memory for each row, 32 where
-whole_turns cuts. The ledger holds to
+turns or stored weights; no token. It is done once: the plan is kept in the cache, 20 bytes
+for each row, 32 where whole_turns cuts, and mapped. The ledger holds to
 
     placed + truncated + dropped  =  tokens of the split
     placed + overlap + padding    =  slots  =  rows · (T + 1)
@@ -16,12 +16,17 @@ where `overlap` are the tokens that `split` shows twice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
 from tokenreel.errors import ConfigError
+from tokenreel.rows.columns import Arrays, Columns, check_equal_lengths, leads_nowhere
 from tokenreel.rows.pieces import Pieces
+from tokenreel.rows.plan_cache import PlanCache, load_or_make
+from tokenreel.rows.plan_file import Ledger
 from tokenreel.rows.segments import (
     Segments,
     choose_truncation,
@@ -34,47 +39,89 @@ from tokenreel.store.split import Split
 
 VERSION = 1
 DOCUMENTS_AT_ONCE = 1 << 20
+PREFIX = ("prefix_start", "prefix_length")
+
+
+def _parts(blocks: Iterable[Segments]) -> Iterator[Arrays]:
+    """Yield the columns of the rows; those of prefixes only if some row has one."""
+    num_rows, has_prefix = 0, False
+    for block in blocks:
+        if not has_prefix and block.prefix_length.any():
+            has_prefix = True
+            yield dict.fromkeys(PREFIX, np.zeros(num_rows, np.int64))  # of the blocks before
+        names = [name for name in EPISODES.dtypes if has_prefix or name not in PREFIX]
+        yield {name: getattr(block, name) for name in names}
+        num_rows += len(block.document)
+
+
+def _segments(columns: Arrays, where: Path) -> Segments:
+    """Return the rows; where none has a prefix, no memory for any."""
+    has_prefix = any(name in columns for name in PREFIX)
+    names = [name for name in EPISODES.dtypes if has_prefix or name not in PREFIX]
+    check_equal_lengths(columns, names, where=where)
+    shape = columns["document"].shape
+    nothing = {name: np.broadcast_to(np.zeros(1, EPISODES.dtypes[name]), shape) for name in PREFIX}
+    return Segments(**{**nothing, **columns})
+
+
+EPISODES = Columns(
+    dtypes={
+        "document": np.dtype("<i8"),
+        "start": np.dtype("<i8"),
+        "length": np.dtype("<u4"),
+        "prefix_start": np.dtype("<i8"),
+        "prefix_length": np.dtype("<u4"),
+    },
+    parts=_parts,
+    whole=_segments,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Episodes:
     """The documents of a split, one a row.
 
-    `truncation` None is whole_turns for a split with turns and keep_first for others.
+    `truncation` None is whole_turns for a split with turns and keep_first for others. Without
+    a `cache` the plan is kept in memory; else `folder` is where it lies.
     """
 
     split: Split
     seq_len: int
     truncation: str | None = None
     min_tokens: int = 2
+    cache: PlanCache | None = None
     segments: Segments = field(init=False)
-    ledger: dict[str, int] = field(init=False)
+    ledger: Ledger = field(init=False)
+    folder: Path | None = field(init=False)
 
     def __post_init__(self) -> None:
         truncation = self.truncation
         if truncation is None and not self.split.has_turns:
             truncation = "keep_first"
         object.__setattr__(self, "truncation", choose_truncation(self.split, truncation))
-        segments, ledger = self._plan()
-        object.__setattr__(self, "segments", segments)
-        object.__setattr__(self, "ledger", ledger)
+        name, settings = self.split.name, self.settings
+        plan = load_or_make(self.cache, name, settings, columns=EPISODES, make=self._plan)
+        object.__setattr__(self, "segments", plan.content)
+        object.__setattr__(self, "ledger", plan.ledger)
+        object.__setattr__(self, "folder", plan.folder)
 
-    def _plan(self) -> tuple[Segments, dict[str, int]]:
+    def _plan(self, ledger: Ledger) -> Iterator[Segments]:
+        """Yield the rows block by block and fill the ledger."""
         num_documents = int(self.split.document_starts[-1])
-        blocks, totals = [], np.zeros(5, np.int64)
+        totals = np.zeros(5, np.int64)
         for first in range(0, num_documents, DOCUMENTS_AT_ONCE):
             stop = min(first + DOCUMENTS_AT_ONCE, num_documents)
             segments, counts = self._plan_block(first, stop)
-            blocks.append(segments)
             totals += counts
-        if not any(len(block.document) for block in blocks):
+            yield segments
+        if not totals[0]:
             raise ConfigError(
                 "no document can be trained on, so there are no rows",
                 where=self.split.name,
                 expected=f"one of >= {max(self.min_tokens, 2)} tokens with a trained target",
                 actual=f"{num_documents:,} documents without",
             )
-        return _joined(blocks), self._account(*totals.tolist())
+        ledger.update(self._account(*totals.tolist()))
 
     def _plan_block(self, first: int, stop: int) -> tuple[Segments, np.ndarray]:
         """Return the rows of documents first to stop, and what `_account` is to add up."""
@@ -93,9 +140,7 @@ class Episodes:
         shown, trained = rows.num_tokens.sum(), targets[kept].sum()
         return rows, np.array([len(owner), shown, overlap, truncated, trained], np.int64)
 
-    def _account(
-        self, rows: int, shown: int, overlap: int, truncated: int, trained: int
-    ) -> dict[str, int]:
+    def _account(self, rows: int, shown: int, overlap: int, truncated: int, trained: int) -> Ledger:
         """Return the ledger of an epoch."""
         tokens, slots = self.split.num_tokens, rows * (self.seq_len + 1)
         return {
@@ -130,7 +175,7 @@ class Episodes:
 
     def pieces(self, rows: np.ndarray) -> Pieces:
         """Return the pieces of the rows with these numbers."""
-        chosen = self.segments.take(rows)
+        chosen = self._take(rows)
         prefixes = chosen.prefix_length
         counts = 1 + (prefixes > 0)
         offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
@@ -149,31 +194,33 @@ class Episodes:
             first=first,
         )
 
+    def _take(self, rows: np.ndarray) -> Segments:
+        """Return the rows with these numbers, or raise DamageError if there is no such place."""
+        chosen, num_tokens = self.segments.take(rows), self.split.num_tokens
+        length, prefix = chosen.length.astype(np.int64), chosen.prefix_length.astype(np.int64)
+        for name, start, count in (
+            ("start", chosen.start, length),
+            ("prefix_start", chosen.prefix_start, prefix),
+        ):
+            if ((start < 0) | (start > num_tokens - count)).any():
+                raise leads_nowhere(self.folder, name)
+        if ((length < 1) | (length + prefix > self.seq_len + 1)).any():
+            raise leads_nowhere(self.folder, "length")
+        return chosen
+
     def find(self, document: int) -> list[tuple[int, int, int]]:
         """Return (row, start, stop) for each row that shows tokens start to stop of a document."""
-        rows = slice(*np.searchsorted(self.segments.document, (document, document + 1)))
-        parts = self.segments.take(np.arange(rows.start, rows.stop))
-        begin, _ = self.split.document_span(document)
+        rows = range(*np.searchsorted(self.segments.document, (document, document + 1)).tolist())
+        parts = self._take(np.arange(rows.start, rows.stop))
+        begin, end = self.split.document_span(document)
         found = []
-        for i, row in enumerate(range(rows.start, rows.stop)):
+        for i, row in enumerate(rows):
             for start, length in (
                 (parts.prefix_start[i], parts.prefix_length[i]),
                 (parts.start[i], parts.length[i]),
             ):
                 if length:
                     found.append((row, int(start) - begin, int(start) + int(length) - begin))
+        if any(start < 0 or stop > end - begin for _, start, stop in found):
+            raise leads_nowhere(self.folder, "document")
         return found
-
-
-def _joined(blocks: list[Segments]) -> Segments:
-    """Return all blocks as one, lengths in 4 bytes; without a prefix, no memory for any."""
-    columns = {
-        item.name: np.concatenate([getattr(block, item.name) for block in blocks])
-        for item in fields(Segments)
-    }
-    columns["length"] = columns["length"].astype(np.uint32)
-    columns["prefix_length"] = columns["prefix_length"].astype(np.uint32)
-    if not columns["prefix_length"].any():
-        for name in ("prefix_start", "prefix_length"):
-            columns[name] = np.broadcast_to(columns[name][:1], columns[name].shape)
-    return Segments(**columns)

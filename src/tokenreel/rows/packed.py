@@ -24,15 +24,17 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
-from tokenreel.errors import ConfigError, DamageError
+from tokenreel.errors import ConfigError
+from tokenreel.rows.columns import leads_nowhere
 from tokenreel.rows.packing import MAX_CAPACITY, check_method, pack
 from tokenreel.rows.packing import VERSION as PACKING_VERSION
 from tokenreel.rows.pieces import Pieces, ragged_index
 from tokenreel.rows.plan_cache import PlanCache
-from tokenreel.rows.plan_file import Ledger
+from tokenreel.rows.plan_file import Ledger, Plan
 from tokenreel.rows.segments import (
     Bounds,
     Segments,
@@ -41,7 +43,7 @@ from tokenreel.rows.segments import (
     cut,
     document_bounds,
 )
-from tokenreel.rows.table import FIRST, Table, join
+from tokenreel.rows.table import FIRST, TABLE, Table
 from tokenreel.rows.whole import token_pieces
 from tokenreel.store.split import Split
 
@@ -54,7 +56,8 @@ class Packed:
     """The documents of a split, as many to a row of T + 1 tokens as fit.
 
     `truncation` None is whole_turns for a split with turns and split for others. Without a
-    `cache` the plan is kept in memory. `threads` 0 is one for each core, up to four.
+    `cache` the plan is kept in memory; else `folder` is where it lies. `threads` 0 is one for
+    each core, up to four.
     """
 
     split: Split
@@ -67,6 +70,7 @@ class Packed:
     threads: int = 0
     table: Table = field(init=False)
     ledger: Ledger = field(init=False)
+    folder: Path | None = field(init=False)
 
     def __post_init__(self) -> None:
         check_method(self.method)
@@ -83,15 +87,17 @@ class Packed:
                     actual=getattr(self, name),
                 )
         object.__setattr__(self, "truncation", choose_truncation(self.split, self.truncation))
-        table, ledger = self._load()
-        object.__setattr__(self, "table", table)
-        object.__setattr__(self, "ledger", ledger)
+        plan = self._load()
+        object.__setattr__(self, "table", plan.content)
+        object.__setattr__(self, "ledger", plan.ledger)
+        object.__setattr__(self, "folder", plan.folder)
 
-    def _load(self) -> tuple[Table, Ledger]:
+    def _load(self) -> Plan[Table]:
         if self.cache is not None:
-            return self.cache.load(self.split.name, self.settings, make=self._plan)
+            name, settings = self.split.name, self.settings
+            return self.cache.load(name, settings, columns=TABLE, make=self._plan)
         ledger: Ledger = {}
-        return join(self._plan(ledger)), ledger
+        return Plan(content=TABLE.join(self._plan(ledger)), ledger=ledger, folder=None)
 
     @property
     def num_rows(self) -> int:
@@ -117,14 +123,15 @@ class Packed:
         table = self.table
         first, stop = table.row_offsets[rows], table.row_offsets[rows + 1]
         if ((first < 0) | (first > stop) | (stop > len(table.positions))).any():
-            raise self._damage()
+            raise leads_nowhere(self.folder, "row_offsets")
         index = ragged_index(first, stop - first)
         offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(stop - first)))
         position, length = table.positions[index], table.lengths[index].astype(np.int64)
         shown = np.concatenate((np.zeros(1, np.int64), np.cumsum(length)))[offsets]
-        outside = (length < 1) | (position < 0) | (position > self.split.num_tokens - length)
-        if outside.any() or (np.diff(shown) > self.seq_len + 1).any():
-            raise self._damage()
+        if (length < 1).any() or (np.diff(shown) > self.seq_len + 1).any():
+            raise leads_nowhere(self.folder, "lengths")
+        if ((position < 0) | (position > self.split.num_tokens - length)).any():
+            raise leads_nowhere(self.folder, "positions")
         return token_pieces(
             self.split,
             offsets,
@@ -134,21 +141,22 @@ class Packed:
             first=table.flags[index] == FIRST,
         )
 
-    def _damage(self) -> DamageError:
-        return DamageError(
-            "a row of the packed plan leads nowhere",
-            where=self.split.shards[0].token_file.path.parent,
-            remedy="remove the folder .plans: the plan is made again when it is needed",
-        )
-
     def find(self, document: int) -> list[tuple[int, int, int]]:
         """Return (row, start, stop) for each row that shows tokens start to stop of a document."""
-        numbers = self.table.pieces_of(document)
+        try:
+            numbers = self.table.pieces_of(document)
+        except IndexError as error:
+            raise leads_nowhere(self.folder, "by_document") from error
         if not len(numbers):
             return []
         rows = self.table.row_of(numbers)
-        starts = self.table.positions[numbers] - self.split.document_span(document)[0]
+        begin, end = self.split.document_span(document)
+        starts = self.table.positions[numbers] - begin
         stops = starts + self.table.lengths[numbers]
+        if ((rows < 0) | (rows >= self.num_rows)).any():
+            raise leads_nowhere(self.folder, "row_offsets")
+        if ((starts < 0) | (starts >= stops) | (stops > end - begin)).any():
+            raise leads_nowhere(self.folder, "positions")
         return list(zip(rows.tolist(), starts.tolist(), stops.tolist(), strict=True))
 
     def _plan(self, ledger: Ledger) -> Iterator[Table]:

@@ -6,6 +6,9 @@ same time, such as the ranks of a run, one makes it while the others wait; where
 cannot be locked each makes it, and they end with the same bytes. A damaged plan is made
 again. Plans of a store that was replaced stay until someone removes `.plans/`; nothing
 needs them.
+
+Windows and episodes need no plan on disk (`load_or_make`): where it cannot be kept it is
+made in memory, at every start, and a warning says why.
 """
 
 from __future__ import annotations
@@ -20,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokenreel.errors import StoreError, WriteError
-from tokenreel.rows.plan_file import FORMAT, VERSION, Ledger, open_plan, write_plan
-from tokenreel.rows.table import Table
+from tokenreel.rows.columns import Columns, T
+from tokenreel.rows.plan_file import FORMAT, VERSION, Ledger, Plan, open_plan, write_plan
 from tokenreel.store.canonical import digest
 from tokenreel.store.filesystem import LOCAL, FileSystem
 from tokenreel.store.store import Store
@@ -46,8 +49,9 @@ class PlanCache:
         split: str,
         settings: Mapping[str, object],
         *,
-        make: Callable[[Ledger], Iterable[Table]],
-    ) -> tuple[Table, Ledger]:
+        columns: Columns[T],
+        make: Callable[[Ledger], Iterable[T]],
+    ) -> Plan[T]:
         """Return a plan, made if it is not there; `make` yields its blocks and fills the ledger."""
         identity = {
             "format": FORMAT,
@@ -60,12 +64,12 @@ class PlanCache:
         for folder in self.folders:
             if (folder / name).exists():
                 try:
-                    return open_plan(folder / name, identity)
+                    return open_plan(folder / name, identity, columns)
                 except StoreError as error:
                     logger.warning("a damaged plan is made again: %s", error)
         for folder in self.folders:
             try:
-                return self._make(folder, name, identity, make)
+                return self._make(folder / name, identity, columns, make)
             except WriteError as error:
                 if folder == self.folders[-1] or not _is_read_only(error):
                     raise
@@ -74,23 +78,42 @@ class PlanCache:
     def _make(
         self,
         folder: Path,
-        name: str,
         identity: Mapping[str, object],
-        make: Callable[[Ledger], Iterable[Table]],
-    ) -> tuple[Table, Ledger]:
-        self.filesystem.make_dir(folder)
-        with _turn_in(folder):
+        columns: Columns[T],
+        make: Callable[[Ledger], Iterable[T]],
+    ) -> Plan[T]:
+        self.filesystem.make_dir(folder.parent)
+        with _turn_in(folder.parent):
             with suppress(StoreError):  # the one that was waited for may have made it
-                return open_plan(folder / name, identity)
+                return open_plan(folder, identity, columns)
             ledger: Ledger = {}
             write_plan(
-                folder / name,
+                folder,
                 make(ledger),
+                columns=columns,
                 identity=identity,
                 ledger=ledger,
                 filesystem=self.filesystem,
             )
-            return open_plan(folder / name, identity)
+            return open_plan(folder, identity, columns)
+
+
+def load_or_make(
+    cache: PlanCache | None,
+    split: str,
+    settings: Mapping[str, object],
+    *,
+    columns: Columns[T],
+    make: Callable[[Ledger], Iterable[T]],
+) -> Plan[T]:
+    """Return a plan from the cache, or one in memory where there is none or it cannot be kept."""
+    if cache is not None:
+        try:
+            return cache.load(split, settings, columns=columns, make=make)
+        except WriteError as error:
+            logger.warning("rows are planned at every start, as the plan is not kept: %s", error)
+    ledger: Ledger = {}
+    return Plan(content=columns.join(make(ledger)), ledger=ledger, folder=None)
 
 
 @contextmanager

@@ -1,16 +1,28 @@
-"""Plans on disk: a CSR table of rows, mapped when it is opened.
+"""Plans on disk: columns of numbers, mapped when they are opened.
 
+    <key>/plan.json      canonical JSON: what the plan is of, ledger, sizes, SHA-256
+
+    packed rows, a CSR table (table.py), 29 bytes a piece and 8 a row:
     <key>/row_offsets    int64 [rows + 1]   row r is pieces row_offsets[r] to row_offsets[r + 1]
     <key>/documents      int64 [pieces]     the document of each piece
     <key>/positions      int64 [pieces]     where its first token lies in the split
     <key>/lengths        int32 [pieces]
     <key>/flags          uint8 [pieces]     1: a segment begins here
     <key>/by_document    int64 [pieces]     the pieces in order of their documents
-    <key>/plan.json      canonical JSON: what the plan is of, ledger, sizes, SHA-256
 
-29 bytes a piece and 8 a row, little-endian. Opening costs the same for any number of rows:
-the header, which vouches for itself, and the sizes are checked; `check_plan` reads it all.
-A plan is written under a temporary name and appears whole, by the rename of its folder.
+    windows, where some are left out (windows.py), 8 bytes a row; none where all are kept:
+    <key>/kept           int64 [rows]       the windows that are rows, in order
+
+    episodes (episodes.py), 20 bytes a row, 32 where some row has a prefix:
+    <key>/document       int64 [rows]
+    <key>/start          int64 [rows]       where its first token lies in the split
+    <key>/length         uint32 [rows]
+    <key>/prefix_start   int64 [rows]       tokens that stand before these, and how many
+    <key>/prefix_length  uint32 [rows]
+
+All little-endian. Opening costs the same for any number of rows: the header, which vouches
+for itself, and the sizes are checked; `check_plan` reads it all. A plan is written under a
+temporary name and appears whole, by the rename of its folder.
 """
 
 from __future__ import annotations
@@ -20,15 +32,18 @@ import hashlib
 import logging
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 
 from tokenreel.errors import DamageError, FormatError, StoreError, WriteError
-from tokenreel.rows.table import COLUMNS, Table, renumber
+from tokenreel.rows.columns import Arrays, Columns, T
+from tokenreel.rows.table import TABLE
 from tokenreel.store.arrays import ArrayFile
 from tokenreel.store.canonical import canonical_bytes, digest, read_canonical
 from tokenreel.store.filesystem import TEMPORARY_SUFFIX, FileSystem, OutputFile
@@ -45,10 +60,20 @@ logger = logging.getLogger(__name__)
 Ledger = dict[str, int]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(Generic[T]):
+    """A plan and its ledger; `folder` is where it is stored, None in memory."""
+
+    content: T
+    ledger: Ledger
+    folder: Path | None
+
+
 def write_plan(
     folder: Path,
-    blocks: Iterable[Table],
+    blocks: Iterable[T],
     *,
+    columns: Columns[T],
     identity: Mapping[str, object],
     ledger: Ledger,
     filesystem: FileSystem,
@@ -62,11 +87,11 @@ def write_plan(
     temporary = _temporary(folder)
     try:
         filesystem.make_dir(temporary)
-        files = _write_columns(temporary, blocks, filesystem)
+        files = _write_columns(temporary, columns.typed_parts(blocks), filesystem)
         content = {**identity, "files": files, "ledger": ledger}
         header = canonical_bytes({**content, "sha256": digest(content)})
         filesystem.write_whole(temporary / HEADER, header)
-        _give_name(temporary, folder, identity, filesystem)
+        _give_name(temporary, folder, partial(open_plan, folder, identity, columns), filesystem)
     except BaseException:
         _discard(temporary, filesystem)
         raise
@@ -74,29 +99,32 @@ def write_plan(
 
 
 def _write_columns(
-    folder: Path, blocks: Iterable[Table], filesystem: FileSystem
+    folder: Path, parts: Iterable[Arrays], filesystem: FileSystem
 ) -> dict[str, object]:
-    hashers = {name: hashlib.sha256() for name in COLUMNS}
-    sizes = dict.fromkeys(COLUMNS, 0)
+    """Append the parts of each column to its file; a column that no part has gets none."""
+    outputs: dict[str, OutputFile] = {}
+    hashers: dict[str, Any] = {}
+    sizes: dict[str, int] = {}
     with ExitStack() as stack:
-        outputs: dict[str, OutputFile] = {
-            name: stack.enter_context(filesystem.create(folder / name)) for name in COLUMNS
-        }
-        for part in renumber(blocks):
-            for name, output in outputs.items():
-                column = np.ascontiguousarray(getattr(part, name))
+        for part in parts:
+            for name in [name for name in part if name not in outputs]:
+                outputs[name] = stack.enter_context(filesystem.create(folder / name))
+                hashers[name], sizes[name] = hashlib.sha256(), 0
+            for name, values in part.items():
+                column = np.ascontiguousarray(values)
                 if column.nbytes:
-                    output.write(column.data)
+                    outputs[name].write(column.data)
                     hashers[name].update(column.data)
                     sizes[name] += column.nbytes
         for output in outputs.values():
             output.sync()
-    return {name: {"bytes": sizes[name], "sha256": hashers[name].hexdigest()} for name in COLUMNS}
+    return {name: {"bytes": sizes[name], "sha256": hashers[name].hexdigest()} for name in outputs}
 
 
 def _give_name(
-    temporary: Path, folder: Path, identity: Mapping[str, object], filesystem: FileSystem
+    temporary: Path, folder: Path, check: Callable[[], object], filesystem: FileSystem
 ) -> None:
+    """Rename a plan; where one is there that passes the check, that one stays."""
     for attempt in range(ATTEMPTS):
         try:
             filesystem.rename(temporary, folder)
@@ -105,7 +133,7 @@ def _give_name(
             if attempt == ATTEMPTS - 1 or not _is_taken(error):
                 raise
         try:
-            open_plan(folder, identity)
+            check()
         except StoreError:
             _put_aside(folder, filesystem)
         else:
@@ -157,7 +185,9 @@ def _sweep(folder: Path, filesystem: FileSystem) -> None:
             _discard(leftover, filesystem)
 
 
-def open_plan(folder: Path, identity: Mapping[str, object]) -> tuple[Table, Ledger]:
+def open_plan(
+    folder: Path, identity: Mapping[str, object], columns: Columns[Any] = TABLE
+) -> Plan[Any]:
     """Map a plan after checking its header and sizes, or raise StoreError."""
     header = _read_header(folder)
     for name, expected in identity.items():
@@ -168,29 +198,16 @@ def open_plan(folder: Path, identity: Mapping[str, object]) -> tuple[Table, Ledg
                 expected=expected,
                 actual=header.get(name),
             )
-    files = {file.path.name: file for file in _files(folder, header)}
-    _check_counts(folder, {name: file.count for name, file in files.items()})
-    return Table(**{name: file.map() for name, file in files.items()}), dict(header["ledger"])
-
-
-def _check_counts(folder: Path, counts: Mapping[str, int]) -> None:
-    """Refuse columns that make no table: who looks rows up reads all of them alike."""
-    pieces = {name: count for name, count in counts.items() if name != "row_offsets"}
-    if counts["row_offsets"] < 2 or len(set(pieces.values())) != 1:
-        raise DamageError(
-            "the columns make no table",
-            where=folder / HEADER,
-            expected="one row or more, and as many pieces in every column",
-            actual=", ".join(f"{name} {count:,}" for name, count in counts.items()),
-            remedy="plan again",
-        )
+    files = _files(folder, header, columns.dtypes)
+    content = columns.whole({file.path.name: file.map() for file in files}, folder / HEADER)
+    return Plan(content=content, ledger=dict(header["ledger"]), folder=folder)
 
 
 def check_plan(folder: Path) -> list[StoreError]:
     """Return what is wrong with a plan on disk; every byte of it is read."""
     try:
         header = _read_header(folder)
-        files = list(_files(folder, header))
+        files = _files(folder, header, dict.fromkeys(header["files"], np.dtype("u1")))
     except StoreError as error:
         return [error]
     problems: list[StoreError] = []
@@ -219,12 +236,21 @@ def _read_header(folder: Path) -> dict[str, Any]:
     return header
 
 
-def _files(folder: Path, header: dict[str, Any]) -> Iterator[ArrayFile]:
-    for name, kind in COLUMNS.items():
-        count = int(header["files"][name]["bytes"]) // kind.itemsize
-        file = ArrayFile(path=folder / name, dtype=kind, count=count)
-        file.check_size()
-        yield file
+def _files(folder: Path, header: dict[str, Any], dtypes: Mapping[str, np.dtype]) -> list[ArrayFile]:
+    """Return the files of the columns, each of the size that the header says."""
+    files = []
+    for name, facts in header["files"].items():
+        if name not in dtypes or not name.isidentifier():
+            raise FormatError(
+                f"there is no column {name!r} in such a plan",
+                where=folder / HEADER,
+                expected=", ".join(dtypes),
+                remedy="plan again",
+            )
+        count = int(facts["bytes"]) // dtypes[name].itemsize
+        files.append(ArrayFile(path=folder / name, dtype=dtypes[name], count=count))
+        files[-1].check_size()
+    return files
 
 
 def _check_bytes(file: ArrayFile, expected: str) -> None:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+
+from tokenreel.rows.columns import Arrays, Columns, no_plan
 
 FIRST = 1  # flag of a piece that begins a segment
 COLUMNS: dict[str, np.dtype] = {
@@ -45,35 +48,53 @@ class Table:
         return len(self.row_offsets) - 1
 
     def pieces_of(self, document: int) -> np.ndarray:
-        """Return the numbers of a document's pieces, int64, in its own order; O(log pieces)."""
+        """Return the numbers of a document's pieces, int64, in its own order; O(log pieces).
+
+        Raise IndexError where `by_document` names a piece that there is not, or another's.
+        """
         first, last = (
-            bisect_left(self.by_document, number, key=lambda piece: int(self.documents[piece]))
+            bisect_left(self.by_document, number, key=self._document_of)
             for number in (document, document + 1)
         )
-        return self.by_document[first:last]
+        pieces = self.by_document[first:last]
+        inside = (pieces >= 0) & (pieces < len(self.documents))
+        if not inside.all() or (self.documents[pieces] != document).any():
+            raise IndexError(f"other pieces than those of document {document:,} at {first:,}")
+        return pieces
+
+    def _document_of(self, piece: int) -> int:
+        if not 0 <= piece < len(self.documents):
+            raise IndexError(f"no piece {piece:,} of {len(self.documents):,}")
+        return int(self.documents[piece])
 
     def row_of(self, pieces: np.ndarray) -> np.ndarray:
         """Return the rows that hold the pieces with these numbers, int64."""
         return np.searchsorted(self.row_offsets, pieces, side="right") - 1
 
 
-def renumber(blocks: Iterable[Table]) -> Iterator[Table]:
-    """Yield tables that need only be strung together, rows and pieces counted through all."""
+def renumber(blocks: Iterable[Table]) -> Iterator[Arrays]:
+    """Yield columns that need only be strung together, rows and pieces counted through all."""
     num_pieces = 0
     begun = False
     for block in blocks:
         offsets = block.row_offsets[1:] if begun else block.row_offsets
-        columns = {item.name: getattr(block, item.name) for item in fields(block)}
-        columns["row_offsets"] = offsets + num_pieces
-        columns["by_document"] = block.by_document + num_pieces
-        yield Table(**{name: columns[name].astype(kind) for name, kind in COLUMNS.items()})
+        yield {
+            **{name: getattr(block, name) for name in COLUMNS},
+            "row_offsets": offsets + num_pieces,
+            "by_document": block.by_document + num_pieces,
+        }
         num_pieces += len(block.documents)
         begun = True
 
 
-def join(blocks: Iterable[Table]) -> Table:
-    """Return the table that all blocks together are, in memory."""
-    parts = list(renumber(blocks))
-    return Table(
-        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS}
-    )
+def _table_of(columns: Arrays, where: Path) -> Table:
+    """Refuse columns that make no table: who looks rows up reads all of them alike."""
+    counts = {name: len(columns[name]) if name in columns else 0 for name in COLUMNS}
+    pieces = {count for name, count in counts.items() if name != "row_offsets"}
+    if counts["row_offsets"] < 2 or len(pieces) != 1:
+        expected = "one row or more, and as many pieces in every column"
+        raise no_plan(counts, where=where, expected=expected)
+    return Table(**columns)
+
+
+TABLE = Columns(dtypes=COLUMNS, parts=renumber, whole=_table_of)

@@ -3,7 +3,8 @@
 Where every token is a target no window is without one, and nothing is read. Otherwise:
 document borders cost about 10 ns per document (only a run of T one-token documents can
 fill a window with borders); turns or stored weights are read once, some 4 M tokens at
-a time, with 4 bytes of memory per window while that lasts.
+a time, with 4 bytes of memory per window while that lasts. What is found is kept with the
+plans of the store (plan_cache.py), so that only the first start pays for it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ from tokenreel.store.split import Split
 
 TOKENS_AT_ONCE = 1 << 22
 DOCUMENTS_AT_ONCE = 1 << 20
+
+
+def needs_survey(split: Split, *, by_document: bool) -> bool:
+    """Whether it takes reading to know which windows have a trained target."""
+    return by_document or split.has_turns or split.has_weights
 
 
 def count_row_targets(

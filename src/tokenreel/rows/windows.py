@@ -1,12 +1,14 @@
-"""Windows over the token stream of a split: closed form, no index.
+"""Windows over the token stream of a split: closed form, or a column of those that are kept.
 
 Row i is tokens i·T to i·T + T, so that the last label of a row is the first input of
 the next and no transition is lost; the last row is padded. Windows run across shards.
 With `by_document` a document's border inside a window begins a new segment.
 
 Windows without a trained target are left out, which only turns, stored weights and
-document borders can cause (untrained.py says what finding them costs); where there are
-some, 8 bytes of memory for each window that is kept. The ledger holds to
+document borders can cause. Where there are such, finding them out is a plan (untrained.py
+says what it costs) that is made once and kept in the cache: the ledger and, if some window
+is left out, 8 bytes for each that is not, mapped. Otherwise nothing is read or written. The
+ledger holds to
 
     placed + truncated + dropped  =  tokens of the split
     placed + overlap + padding    =  slots  =  rows · (T + 1)
@@ -18,31 +20,54 @@ the next.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
 from tokenreel.errors import ConfigError
+from tokenreel.rows.columns import Arrays, Columns, check_equal_lengths, leads_nowhere
 from tokenreel.rows.pieces import Pieces
-from tokenreel.rows.untrained import count_row_targets, survey_documents
+from tokenreel.rows.plan_cache import PlanCache, load_or_make
+from tokenreel.rows.plan_file import Ledger
+from tokenreel.rows.untrained import count_row_targets, needs_survey, survey_documents
 from tokenreel.rows.whole import token_pieces
 from tokenreel.store.split import Split
 
 VERSION = 1
 
 
+def _parts(blocks: Iterable[np.ndarray | None]) -> Iterator[Arrays]:
+    """Yield the windows that are kept; nothing where all are."""
+    yield from ({"kept": block} for block in blocks if block is not None)
+
+
+def _kept(columns: Arrays, where: Path) -> np.ndarray | None:
+    if not columns:
+        return None
+    check_equal_lengths(columns, KEPT.dtypes, where=where)
+    return columns["kept"]
+
+
+KEPT = Columns(dtypes={"kept": np.dtype("<i8")}, parts=_parts, whole=_kept)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Windows:
     """The rows of a split as windows of `seq_len` inputs.
 
-    `kept`: the windows that are rows, int64 [num_rows]; None where all are.
+    `kept`: the windows that are rows, int64 [num_rows]; None where all are. Without a `cache`
+    they are found in memory, each time; else `folder` is where they lie.
     """
 
     split: Split
     seq_len: int
     by_document: bool = False
+    cache: PlanCache | None = None
     kept: np.ndarray | None = field(init=False)
-    ledger: dict[str, int] = field(init=False)
+    ledger: Ledger = field(init=False)
+    folder: Path | None = field(init=False)
 
     def __post_init__(self) -> None:
         if self.split.num_tokens < 2:
@@ -52,6 +77,16 @@ class Windows:
                 expected=">= 2",
                 actual=self.split.num_tokens,
             )
+        surveyed = needs_survey(self.split, by_document=self.by_document)
+        cache = self.cache if surveyed else None
+        name, settings = self.split.name, self.settings
+        plan = load_or_make(cache, name, settings, columns=KEPT, make=self._plan)
+        object.__setattr__(self, "kept", plan.content)
+        object.__setattr__(self, "ledger", plan.ledger)
+        object.__setattr__(self, "folder", plan.folder)
+
+    def _plan(self, ledger: Ledger) -> Iterator[np.ndarray | None]:
+        """Yield the windows that are kept, None if all are, and fill the ledger."""
         targets, trained = self._survey()
         kept = None
         if targets is not None and not targets.all():
@@ -63,8 +98,8 @@ class Windows:
                     actual=f"{self.num_windows:,} windows without",
                     remedy="look at the turns or weights of the store: nothing in it is trained",
                 )
-        object.__setattr__(self, "kept", kept)
-        object.__setattr__(self, "ledger", self._account(trained))
+        ledger.update(self._account(kept, trained))
+        yield kept
 
     @property
     def is_plain(self) -> bool:
@@ -92,19 +127,20 @@ class Windows:
     def _ends_untrained(self) -> bool:
         return bool((self._windows(np.array([self.num_windows - 1])).length == 1).all())
 
-    def _account(self, trained: int) -> dict[str, int]:
+    def _account(self, kept: np.ndarray | None, trained: int) -> Ledger:
         """Return the ledger of an epoch."""
-        tokens, dropped_windows = self.split.num_tokens, self.num_windows - self.num_rows
-        shown, overlap = tokens + self.num_windows - 1, self.num_windows - 1
-        if self.kept is not None:
-            starts = self.kept * self.seq_len
+        tokens, num_rows = self.split.num_tokens, self.num_windows
+        shown, overlap = tokens + num_rows - 1, num_rows - 1
+        if kept is not None:
+            num_rows = len(kept)
+            starts = kept * self.seq_len
             shown = int(np.minimum(tokens - starts, self.seq_len + 1).sum())
-            overlap = int(np.count_nonzero(np.diff(self.kept) == 1))
-        slots = self.num_rows * (self.seq_len + 1)
+            overlap = int(np.count_nonzero(np.diff(kept) == 1))
+        slots = num_rows * (self.seq_len + 1)
         return {
             "tokens": tokens,
-            "rows": self.num_rows,
-            "untrained_rows": dropped_windows,
+            "rows": num_rows,
+            "untrained_rows": self.num_windows - num_rows,
             "placed": shown - overlap,
             "overlap": overlap,
             "truncated": 0,
@@ -133,7 +169,12 @@ class Windows:
 
     def pieces(self, rows: np.ndarray) -> Pieces:
         """Return the pieces of the rows with these numbers."""
-        return self._windows(rows if self.kept is None else self.kept[rows])
+        if self.kept is None:
+            return self._windows(rows)
+        numbers = self.kept[rows]
+        if ((numbers < 0) | (numbers >= self.num_windows)).any():
+            raise leads_nowhere(self.folder, "kept")
+        return self._windows(numbers)
 
     def _windows(self, numbers: np.ndarray) -> Pieces:
         starts = numbers.astype(np.int64) * self.seq_len
@@ -158,6 +199,8 @@ class Windows:
         if self.kept is not None:
             rows = np.arange(*np.searchsorted(self.kept, (low, high)))
             numbers = self.kept[rows]
+            if ((numbers < low) | (numbers >= high)).any():
+                raise leads_nowhere(self.folder, "kept")
         begin = np.maximum(numbers * self.seq_len, first) - first
         end = np.minimum(numbers * self.seq_len + self.seq_len + 1, last) - first
         return list(zip(rows.tolist(), begin.tolist(), end.tolist(), strict=True))
