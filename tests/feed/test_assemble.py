@@ -18,7 +18,6 @@ from tokenreel.feed.feed import Feed
 from tokenreel.feed.gather import Gathered, empty_rows
 from tokenreel.feed.recipe import Source
 from tokenreel.feed.tables import MARK_TOKENS, OTHERWISE, PADDED
-from tokenreel.feed.team import ALONE
 
 pytestmark = pytest.mark.skipif(native.extension() is None, reason="numpy was asked for")
 
@@ -151,7 +150,7 @@ def test_a_batch_of_more_than_two_epochs_is_made_by_steps(tmp_path: Path) -> Non
     rows, tables = noise(5 * 13, 8), feed._batcher._assembler._tables
     assert tables is not None
     assert tables.fill_rows(0, rows) == OTHERWISE
-    feed._batcher._assembler.fill(0, rows, ALONE)
+    feed._batcher._assembler.fill(0, rows)
     for epoch in range(5):
         shown = rows.input_ids[13 * epoch : 13 * epoch + 13, 0]
         assert sorted(shown.tolist()) == list(range(1, 98, 8))

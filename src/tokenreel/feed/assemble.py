@@ -3,7 +3,7 @@
 The kernel (native/assemble.c) goes from the order to the finished rows at once. What it
 does not serve takes the general way: order, pieces, spans, tokens, gather, a source at a
 time; that is also the reference, and it explains what the kernel only refuses. Both give
-the same rows. Where a team of threads is given each makes some of the rows.
+the same rows. The kernel shares its work among threads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from tokenreel.feed.buffers import BatchMemory
 from tokenreel.feed.denominators import weigh_rows
 from tokenreel.feed.gather import Gathered, gather
 from tokenreel.feed.tables import tables_for
-from tokenreel.feed.team import Team
 from tokenreel.feed.tokens import tokens_of
 from tokenreel.feed.weights import spans_of
 from tokenreel.order.order import Located, Order
@@ -33,38 +32,18 @@ class Assembler:
         self._tables = tables_for(plans, order, pad_id=pad_id)
         self._is_plain = all(isinstance(plan, Windows) and plan.is_plain for plan in plans)
 
-    def fill_plain(self, start: int, memory: BatchMemory, team: Team) -> bool:
+    def fill_plain(self, start: int, memory: BatchMemory, *, threads: int = 1) -> bool:
         """Fill inputs and labels alone, if the rows have nothing else to say; else return False.
 
         A plain row is one segment of tokens that all weigh 1, without padding.
         """
-        tables = self._tables
-        if tables is None or not self._is_plain:
+        if self._tables is None or not self._is_plain:
             return False
-        inputs, labels = memory.input_ids, memory.labels
-        parts = team.num_parts(*inputs.shape)
-        if parts == 1:
-            return tables.fill(start, inputs, labels) == 0
+        return self._tables.fill(start, memory.input_ids, memory.labels, threads=threads) == 0
 
-        def fill(first: int, stop: int) -> bool:
-            return tables.fill(start + first, inputs[first:stop], labels[first:stop]) == 0
-
-        return all(team.split(fill, len(inputs), parts))
-
-    def fill(self, start: int, rows: Gathered, team: Team) -> None:
+    def fill(self, start: int, rows: Gathered, *, threads: int = 1) -> None:
         """Fill rows with those from a position on."""
-        parts = team.num_parts(*rows.input_ids.shape)
-        if parts == 1:
-            self._fill(start, rows)
-            return
-
-        def fill(first: int, stop: int) -> None:
-            self._fill(start + first, rows.part(first, stop))
-
-        team.split(fill, len(rows.input_ids), parts)
-
-    def _fill(self, start: int, rows: Gathered) -> None:
-        if self._tables is None or self._tables.fill_rows(start, rows) != 0:
+        if self._tables is None or self._tables.fill_rows(start, rows, threads=threads) != 0:
             self.fill_by_steps(start, rows)
 
     def weigh(self, start: int, count: int) -> tuple[np.ndarray, np.ndarray]:

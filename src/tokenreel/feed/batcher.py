@@ -14,7 +14,6 @@ from tokenreel.feed.buffers import Allocate, BatchMemory
 from tokenreel.feed.denominators import Denominators, add_up
 from tokenreel.feed.plain import CommonFields
 from tokenreel.feed.recipe import Recipe
-from tokenreel.feed.team import Team
 from tokenreel.feed.watch import EpochWatch
 from tokenreel.order.order import Order
 from tokenreel.rows.plan import RowPlan
@@ -65,11 +64,11 @@ class Batcher:
         """Return memory for a batch of a rank's part."""
         return BatchMemory(part.num_rows, self.recipe.seq_len, allocate=allocate)
 
-    def make(self, step: int, part: Part, memory: BatchMemory, team: Team) -> Batch:
+    def make(self, step: int, part: Part, memory: BatchMemory, *, threads: int = 1) -> Batch:
         """Return a rank's part of a step's batch."""
         start, shape = step * self.recipe.batch_size + part.first_row, part.shape
         self._watch.check(start + part.num_rows)
-        if self._assembler.fill_plain(start, memory, team):
+        if self._assembler.fill_plain(start, memory, threads=threads):
             return Batch(
                 step=step,
                 input_ids=_shaped(memory.input_ids, shape),
@@ -77,7 +76,7 @@ class Batcher:
                 **self._common.of_shape(shape),
             )
         rows = memory.rows()
-        self._assembler.fill(start, rows, team)
+        self._assembler.fill(start, rows, threads=threads)
         return Batch(
             step=step,
             input_ids=_shaped(rows.input_ids, shape),

@@ -27,7 +27,6 @@ from tokenreel.feed.read_ahead import ReadAhead
 from tokenreel.feed.recipe import Recipe
 from tokenreel.feed.sources import open_source, order_rows, plan_rows
 from tokenreel.feed.state import check_state, make_state
-from tokenreel.feed.team import ALONE, Team
 from tokenreel.feed.trace import Explained, Hit, explain, where
 from tokenreel.order.order import VERSIONS, Order
 from tokenreel.order.schedule import normalised
@@ -38,6 +37,7 @@ from tokenreel.store.store import Store
 if TYPE_CHECKING:
     from tokenreel.text.tokenizers import Tokenizer
 
+MOST_THREADS = 256
 NOT_IN_BATCHES = ("accumulate", "steps")  # settings that change no row of any batch
 
 
@@ -60,7 +60,7 @@ class Feed:
 
     def __init__(self, recipe: Recipe | str | PathLike[str], *, threads: int = 1) -> None:
         self.recipe = recipe if isinstance(recipe, Recipe) else Recipe.read(recipe)
-        self._team = Team(threads)
+        self._threads = _checked_threads(threads)
         self.stores: tuple[Store, ...] = tuple(open_source(item) for item in self.recipe.sources)
         self.plans: tuple[RowPlan, ...] = tuple(
             plan_rows(item, store, self.recipe)
@@ -99,7 +99,7 @@ class Feed:
         part = batcher.part(rank, world)
         _check_step(step)
         memory = batcher.memory(part) if out is None else BatchMemory.of(out, shape=part.shape)
-        return batcher.make(step, part, memory, self._team)
+        return batcher.make(step, part, memory, threads=self._threads)
 
     def denominators(self, step: int) -> Denominators:
         """Return what a token mean and a sample mean of a global step are divided by.
@@ -146,20 +146,20 @@ class Feed:
     def _stream(
         self, part: Part, prefetch: int, memories: Iterator[BatchMemory]
     ) -> Iterator[Batch]:
-        team = self._team if prefetch == 0 else ALONE  # else threads make a batch each
+        threads = self._threads if prefetch == 0 else 1  # else each makes a batch
         read_ahead = ReadAhead(lambda step: self._batcher.announce(step, part))
 
         def make(job: tuple[int, BatchMemory]) -> tuple[Batcher, BatchMemory, Batch]:
             (step, memory), batcher = job, self._batcher
             read_ahead.before(step)
-            batch = batcher.make(step, part, memory, team)
+            batch = batcher.make(step, part, memory, threads=threads)
             read_ahead.after(step)
             return batcher, memory, batch
 
         end = self.recipe.steps
         steps = count(self.step) if end is None else range(self.step, end)
         wound, jobs = self._wound, zip(steps, memories, strict=False)
-        with closing(ahead(make, jobs, depth=prefetch, threads=self._team.size)) as made:
+        with closing(ahead(make, jobs, depth=prefetch, threads=self._threads)) as made:
             for batcher, memory, batch in made:
                 if wound != self._wound:
                     raise ConfigError(
@@ -235,6 +235,14 @@ class Feed:
         self._changes = [dict(change) for change in state["changes"]]
         self.step = state["step"]
         self._wound += 1
+
+
+def _checked_threads(threads: int) -> int:
+    if not 1 <= threads <= MOST_THREADS:
+        raise ConfigError(
+            "bad number of threads", expected=f"1 to {MOST_THREADS:,}", actual=threads
+        )
+    return threads
 
 
 def _check_step(step: int) -> None:

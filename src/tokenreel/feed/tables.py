@@ -105,7 +105,7 @@ class Tables:
         self._held.append(held)
         return int(held.ctypes.data)
 
-    def fill_rows(self, start: int, rows: Gathered) -> int:
+    def fill_rows(self, start: int, rows: Gathered, *, threads: int = 1) -> int:
         """Fill rows with those from a position on; return what `fill` returns."""
         return self.fill(
             start,
@@ -114,6 +114,7 @@ class Tables:
             rows.segment_ids,
             rows.position_ids,
             rows.loss_weights,
+            threads=threads,
         )
 
     def fill(
@@ -124,15 +125,19 @@ class Tables:
         segment_ids: np.ndarray | None = None,
         position_ids: np.ndarray | None = None,
         loss_weights: np.ndarray | None = None,
+        *,
+        threads: int = 1,
     ) -> int:
         """Fill arrays [rows, T] with the rows from a position on; return 0, PADDED or OTHERWISE.
+
+        `threads` share the work where there is enough of it.
 
         PADDED: some row is, and there are no `segment_ids` to say so. OTHERWISE: the general
         way must do it, or say what is wrong. What was filled is then worth nothing.
         """
         count, seq_len = input_ids.shape
         rows = (input_ids, labels, segment_ids, position_ids, loss_weights)
-        return self._call("assemble", start, count, seq_len, self._pad_id, *rows)
+        return self._call("assemble", start, count, seq_len, self._pad_id, *rows, threads)
 
     def announce(self, start: int, count: int, seq_len: int) -> None:
         """Have the system read the pages of the rows from a position on, without waiting."""

@@ -40,10 +40,11 @@ PyObject *tokenreel_assemble(PyObject *self, PyObject *args) {
     PyObject *result = NULL, *fields[NUM_FIELDS], *rest;
     tokenreel_output out;
     long long pad;
+    int threads;
     if (!tokenreel_take_tables(args, tables, &q)) return NULL;
     rest = PyTuple_GetSlice(args, 1 + TOKENREEL_TABLES, PyTuple_Size(args));
-    if (!rest || !PyArg_ParseTuple(rest, "nLOOOOO", &out.seq_len, &pad, &fields[0], &fields[1],
-                                   &fields[2], &fields[3], &fields[4]))
+    if (!rest || !PyArg_ParseTuple(rest, "nLOOOOOi", &out.seq_len, &pad, &fields[0], &fields[1],
+                                   &fields[2], &fields[3], &fields[4], &threads))
         goto done;
     for (int i = 0; i < NUM_FIELDS; i++)
         if ((i <= LABELS || fields[i] != Py_None) &&
@@ -60,7 +61,8 @@ PyObject *tokenreel_assemble(PyObject *self, PyObject *args) {
     }
     out = (tokenreel_output){.seq_len = out.seq_len, .pad = pad, .inputs = v[INPUTS].buf,
                              .labels = v[LABELS].buf, .segments = v[SEGMENTS].buf,
-                             .positions = v[POSITIONS].buf, .weights = v[WEIGHTS].buf};
+                             .positions = v[POSITIONS].buf, .weights = v[WEIGHTS].buf,
+                             .threads = threads};
     int64_t missing;
     Py_BEGIN_ALLOW_THREADS;
     tokenreel_rows rows;

@@ -227,17 +227,35 @@ static void fill_rest(const lane *l, int64_t pad) {
     if (last < l->width) ignore(l, last, l->width - last);
 }
 
-void tokenreel_fill(const tokenreel_rows *rows, const tokenreel_output *out) {
-    cursor ahead = {rows->pieces, rows->pieces + rows->num_pieces, 0};
+static void fill_rows(const tokenreel_rows *rows, const tokenreel_output *out, Py_ssize_t start,
+                      Py_ssize_t stop) {
+    const Py_ssize_t *offsets = rows->row_offsets;
+    cursor ahead = {rows->pieces + offsets[start], rows->pieces + offsets[stop], 0};
     for (int block = 0; block < AHEAD; block++) announce(&ahead);
-    for (Py_ssize_t r = 0; r < rows->num_rows; r++) {
+    for (Py_ssize_t r = start; r < stop; r++) {
         Py_ssize_t slot = (out->out_row ? out->out_row[r] : r) * out->seq_len;
         lane l = {.inputs = out->inputs + slot, .labels = out->labels + slot, .width = out->seq_len};
         if (out->segments) l.segments = out->segments + slot;
         if (out->positions) l.positions = out->positions + slot;
         if (out->weights) l.weights = out->weights + slot;
-        for (Py_ssize_t p = rows->row_offsets[r]; p < rows->row_offsets[r + 1]; p++)
+        for (Py_ssize_t p = offsets[r]; p < offsets[r + 1]; p++)
             fill_piece(&l, &rows->pieces[p], rows->spans, &ahead);
         fill_rest(&l, out->pad);
     }
+}
+
+typedef struct {
+    const tokenreel_rows *rows;
+    const tokenreel_output *out;
+} job;
+
+static void fill_some(void *given, Py_ssize_t start, Py_ssize_t stop) {
+    const job *j = given;
+    fill_rows(j->rows, j->out, start, stop);
+}
+
+void tokenreel_fill(const tokenreel_rows *rows, const tokenreel_output *out) {
+    Py_ssize_t threads = out->threads, worth = rows->num_rows * out->seq_len / TOKENREEL_SHARE;
+    job j = {rows, out};
+    tokenreel_together(fill_some, &j, rows->num_rows, worth < threads ? worth : threads);
 }

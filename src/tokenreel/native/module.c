@@ -41,4 +41,7 @@ static struct PyModuleDef module = {
     methods, slots, NULL, NULL, NULL,
 };
 
-PyMODINIT_FUNC PyInit__native(void) { return PyModuleDef_Init(&module); }
+PyMODINIT_FUNC PyInit__native(void) {
+    if (!tokenreel_prepare_threads()) return PyErr_NoMemory();
+    return PyModuleDef_Init(&module);
+}

@@ -2,8 +2,8 @@
  *
  * Kernels take buffers (never numpy objects), check every size before the loop, and release the GIL
  * inside it. One file for each thing: store.c narrows, order.c shuffles and mixes, rows.c packs,
- * request.c and lookup.c find the pieces of rows, feed.c fills rows with them, gather.c,
- * ids.c and assemble.c are the kernels that do so.
+ * request.c and lookup.c find the pieces of rows, feed.c fills rows with them (threads.c shares them
+ * out), gather.c, ids.c and assemble.c are the kernels that do so.
  */
 #ifndef TOKENREEL_NATIVE_H
 #define TOKENREEL_NATIVE_H
@@ -28,6 +28,13 @@
 #define PREFETCH(address) ((void)(address))
 #define PREFETCHING static inline
 #endif
+
+/* threads.c: work on items 0 to count, by the caller and helpers, `threads` in all */
+#define TOKENREEL_THREADS 256 /* at most */
+typedef void (*tokenreel_work)(void *given, Py_ssize_t start, Py_ssize_t stop);
+
+int tokenreel_prepare_threads(void);
+void tokenreel_together(tokenreel_work work, void *given, Py_ssize_t count, Py_ssize_t threads);
 
 /* text.c */
 PyObject *tokenreel_scan_lines(PyObject *self, PyObject *args);
@@ -98,7 +105,10 @@ typedef struct {
     int64_t *inputs, *labels;
     int32_t *segments, *positions;     /* may be NULL */
     float *weights;                    /* may be NULL */
+    int threads;                       /* that may share the work, the caller's among them */
 } tokenreel_output;
+
+#define TOKENREEL_SHARE (1 << 16)      /* tokens that are worth a thread */
 
 void tokenreel_fill(const tokenreel_rows *rows, const tokenreel_output *out);
 int tokenreel_add_piece(tokenreel_rows *rows, tokenreel_piece piece);
