@@ -1,16 +1,20 @@
 """Batches end to end, against the least that any loader must do.
 
 The floor is one numpy cast-copy of as many tokens, from contiguous memory, into the two
-int64 arrays; the peer is torch's DataLoader without workers over a memory map.
+int64 arrays; the peer is torch's DataLoader without workers over a memory map. Two threads
+are compared with one, and so are two processes that share nothing: no threads can do better.
 """
 
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +43,14 @@ def measure() -> list[Row]:
         for shape in SHAPES:
             rows += _windows(folder, *shape)
         _write_chats(folder / "chats")
-        return [*rows, *_rows_of_documents(folder), _threads(folder), _shared_rows(folder)]
+        return [
+            *rows,
+            *_rows_of_documents(folder),
+            _threads(folder),
+            _processes(folder, 32, 2048),
+            _shared_rows(folder),
+            _processes(folder, 512, 4096),
+        ]
     finally:
         shutil.rmtree(folder)
 
@@ -242,6 +253,57 @@ def _threads(folder: Path) -> Row:
         baseline=tokens / best[1],
         target=1.6,
     )
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from benchmarks.feed import _feed
+folder, batch, length = sys.argv[1:]
+feed = _feed(Path(folder), "windows", int(batch), int(length))
+print("ready", flush=True)
+for line in sys.stdin:
+    out = None
+    for step in range(int(line)):
+        out = feed.batch(step % len(feed), out=out)
+    print("done", flush=True)
+"""
+
+
+def _processes(folder: Path, batch: int, length: int) -> Row:
+    """Make as many batches in one process and in two at once: what the machine has to give."""
+    run = [sys.executable, "-c", CHILD, str(folder), str(batch), str(length)]
+    pipe = subprocess.PIPE
+    with ExitStack() as stack:
+        children = [
+            stack.enter_context(subprocess.Popen(run, stdin=pipe, stdout=pipe, text=True))
+            for _ in range(2)
+        ]
+        for child in children:
+            _answer(child)
+        steps = max(60, 4000 * 65_536 // (batch * length)) // 2 * 2
+        best = {1: float("inf"), 2: float("inf")}
+        for _ in range(5):
+            for count in best:
+                begin = time.perf_counter()
+                for child in children[:count]:
+                    print(steps // count, file=child.stdin, flush=True)
+                for child in children[:count]:
+                    _answer(child)
+                best[count] = min(best[count], time.perf_counter() - begin)
+        for child in children:
+            child.communicate()
+    return Row(
+        name=f"{batch}x{length}: two processes that share nothing, to one",
+        value=steps * batch * length / best[2] / 1e6,
+        unit="M tokens/s",
+        ratio=best[1] / best[2],
+    )
+
+
+def _answer(child: subprocess.Popen[str]) -> None:
+    if child.stdout is None or not child.stdout.readline():
+        raise RuntimeError("a process of the benchmark has ended early")
 
 
 def _shared_rows(folder: Path) -> Row:
