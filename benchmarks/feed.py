@@ -2,7 +2,8 @@
 
 The floor is one numpy cast-copy of as many tokens, from contiguous memory, into the two
 int64 arrays; the peer is torch's DataLoader without workers over a memory map. Two threads
-are compared with one, and so are two processes that share nothing: no threads can do better.
+are compared with one, and so are two processes that share nothing. What the machine allows
+at all is said by a bare gather in C, which knows its rows beforehand.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.bare_gather import bare_gather, compile_gather
 from benchmarks.harness import Row, at_least
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.feed import Feed
@@ -121,19 +123,29 @@ class _Reused:
 def _windows(folder: Path, batch: int, length: int, target: float, peer: float) -> list[Row]:
     feed = _feed(folder, "windows", batch, length)
     loader = _torch_loader(folder / "store0", batch, length)
-    seconds = _best(
-        {
-            "floor": _floor(batch * length),
-            "feed": _Reused(feed),
-            "fresh": lambda number: feed.batch(number + ROUNDS * TURN_BATCHES),
-            "torch": lambda number: next(loader),
-        }
-    )
+    jobs: dict[str, Callable[[int], object]] = {
+        "floor": _floor(batch * length),
+        "feed": _Reused(feed),
+        "fresh": lambda number: feed.batch(number + ROUNDS * TURN_BATCHES),
+        "torch": lambda number: next(loader),
+    }
+    library = compile_gather()
+    if library is not None:
+        tokens = feed.stores[0]["train"].shards[0].tokens
+        num_batches = ROUNDS * TURN_BATCHES
+        jobs["bare"] = bare_gather(
+            library, tokens, batch=batch, length=length, num_batches=num_batches
+        )
+    seconds = _best(jobs)
     speed = {name: batch * length / took / 1e6 for name, took in seconds.items()}
     shape = f"{batch}x{length}"
     unit = "M tokens/s"
+    rows = [Row(name=f"{shape}: floor, two cast-copies", value=speed["floor"], unit=unit)]
+    if "bare" in speed:
+        name, ratio = f"{shape}: bare gather in C, one source", speed["bare"] / speed["floor"]
+        rows.append(Row(name=name, value=speed["bare"], unit=unit, ratio=ratio))
     return [
-        Row(name=f"{shape}: floor, two cast-copies", value=speed["floor"], unit=unit),
+        *rows,
         at_least(
             f"{shape}: feed.batch, two sources mixed",
             speed["feed"],
