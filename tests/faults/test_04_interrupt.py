@@ -71,7 +71,7 @@ def test_an_interrupt_at_any_operation_leaves_the_old_store_or_the_new(memory_di
                 continue
         assert read_all(path) == as_lists(LEAFLETS)
         break
-    assert interrupt_at > 30
+    assert interrupt_at > 40
 
 
 def test_a_real_signal_leaves_the_old_store(tmp_path: Path) -> None:

@@ -2,10 +2,8 @@
 
 Blocks are hashed on a second thread, a few behind the one being written (hashlib,
 write and fsync all release the GIL), so checksums cost what the slower of the two
-costs, not their sum: SHA-256 runs at about 1.4 GB/s a core here. Two blocks are written
-at once: the page cache of Linux (ext4 from 6.16, xfs) then holds the file in huge pages, and
-who maps it while it is there reads rows from all over it without a miss of the TLB for each.
-Memory: at most PENDING_BLOCKS + 1 blocks per open file.
+costs, not their sum: SHA-256 runs at about 1.4 GB/s a core here. Memory: at most
+PENDING_BLOCKS + 1 blocks per open file.
 """
 
 from __future__ import annotations
@@ -21,8 +19,7 @@ from tokenreel.store.filesystem import FileSystem, OutputFile, temporary_name
 
 BLOCK_BYTES = 1024 * 1024
 PENDING_BLOCKS = 8
-AT_ONCE = 2  # blocks in a write
-HASTEN_WRITES = 4  # how many before the disk is asked to begin with them
+HASTEN_BLOCKS = 8  # how many are written before the disk is asked to begin with them
 
 
 class BlockWriter:
@@ -37,8 +34,7 @@ class BlockWriter:
         self._hasher = hasher
         self._buffer = memoryview(bytearray(block_bytes))
         self._filled = 0
-        self._num_writes = 0
-        self._unwritten: list[memoryview] = []
+        self._num_written = 0
         self._pending: deque[tuple[Future[str], memoryview]] = deque()
         self._file: OutputFile = filesystem.create(temporary_name(path))
 
@@ -67,8 +63,6 @@ class BlockWriter:
         """Write what is left; `finish` of several files waits less if they all have ended first."""
         if self._filled:
             self._flush()
-        if self._unwritten:
-            self._write_out()
         self._file.hasten()
 
     def finish(self) -> None:
@@ -88,19 +82,13 @@ class BlockWriter:
     def _flush(self) -> None:
         block = self._buffer[: self._filled]
         self._pending.append((self._hasher.submit(_sha256, block), self._buffer))
-        self._unwritten.append(block)
-        if len(self._unwritten) == AT_ONCE:
-            self._write_out()
+        self._file.write(block)
+        self._num_written += 1
+        if self._num_written % HASTEN_BLOCKS == 0:
+            self._file.hasten()
         full = len(self._pending) > PENDING_BLOCKS
         self._buffer = self._take_digest() if full else memoryview(bytearray(len(self._buffer)))
         self._filled = 0
-
-    def _write_out(self) -> None:
-        self._file.write(*self._unwritten)
-        self._unwritten.clear()
-        self._num_writes += 1
-        if self._num_writes % HASTEN_WRITES == 0:
-            self._file.hasten()
 
     def _take_digest(self) -> memoryview:
         """Wait for the oldest block's digest and return its buffer, free again."""

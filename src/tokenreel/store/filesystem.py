@@ -129,16 +129,12 @@ class OutputFile:
         self._descriptor = descriptor
         self.path = path
 
-    def write(self, *parts: bytes | memoryview) -> None:
-        """Append all of the parts, in one call of the system if it takes them."""
+    def write(self, data: bytes | memoryview) -> None:
+        """Append all of `data`."""
         with self._filesystem._reporting("write", self.path):
-            views = [memoryview(part).cast("B") for part in parts if len(part)]
-            while views:
-                written = os.writev(self._descriptor, views)
-                while views and written >= len(views[0]):
-                    written -= len(views.pop(0))
-                if written:
-                    views[0] = views[0][written:]
+            view = memoryview(data).cast("B")
+            while len(view):
+                view = view[os.write(self._descriptor, view) :]
 
     def hasten(self) -> None:
         """Let the disk begin with what was written, so that `sync` has less to wait for."""
@@ -188,7 +184,7 @@ class Nowhere(FileSystem):
 
 
 class _Forgetful(OutputFile):
-    def write(self, *parts: bytes | memoryview) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         pass
 
     def hasten(self) -> None:
