@@ -2,7 +2,8 @@
 
 Real text found on any machine: the sources of the standard library and of installed
 packages, in eight files. Every figure is taken in a process of its own, held to the cores
-it may use; what is compared runs in turns. Worker processes take a second to start (its
+it may use; what is compared runs in turns, and a ratio is the median of those of the turns,
+whose parts follow each other within seconds. Worker processes take a second to start (its
 row is the build of a few documents), which a small corpus does not earn back: two workers
 are compared with one on 400 MB and on 2 GB. The peer runs in this environment, or in the one whose
 interpreter TOKENREEL_PEERS_PYTHON names; where there is none its row is left out.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import sysconfig
@@ -34,8 +36,8 @@ PEER_BYTES = 40 * 10**6
 MEMORY_BYTES = 256 * 10**6
 TEXT_BYTES = 60 * 10**6
 TRAIN_BYTES = 10 * 10**6
-ROUNDS = 3
-LARGE_ROUNDS = 2
+ROUNDS = 5
+LARGE_ROUNDS = 3
 PEERS_PYTHON = "TOKENREEL_PEERS_PYTHON"
 
 
@@ -198,90 +200,76 @@ print(json.dumps({"seconds": time.perf_counter() - begin}))
 """
 
 
+Speeds = dict[str, list[float]]  # MB/s of each turn
+
+
+def _add(speeds: Speeds, name: str, run: dict[str, float], seconds: str = "seconds") -> None:
+    speeds.setdefault(name, []).append(run["size"] / MEGABYTE / run[seconds])
+
+
+def _compared(name: str, speeds: Speeds, which: str, *, to: str, target: float | None) -> Row:
+    """Return a row with the median of the ratios of all turns."""
+    ratio = statistics.median(
+        mine / other for mine, other in zip(speeds[which], speeds[to], strict=True)
+    )
+    value = statistics.median(speeds[which])
+    if target is None:
+        return Row(name=name, value=value, unit="MB/s", ratio=ratio)
+    return at_least(name, value, "MB/s", baseline=value / ratio, target=target)
+
+
+def _alone(name: str, speeds: Speeds, which: str) -> Row:
+    return Row(name=name, value=statistics.median(speeds[which]), unit="MB/s")
+
+
 def _speed(folder: Path) -> list[Row]:
     corpus, tokenizer = write_files(folder / "corpus", CORPUS_BYTES), folder / "tok.json"
     few = write_corpus(folder / "few.jsonl", SMALL_BYTES)
-    speed: dict[str, float] = {}
+    speeds: Speeds = {}
     starts = []
     for _ in range(ROUNDS):
         start = _run(BUILD, few, tokenizer, "auto", folder / "store", cores=2)
         starts.append(start["seconds"])
-        runs = {
-            "bare": _run(BARE, corpus, tokenizer, "auto", 2),
-            "one": _run(BUILD, corpus, tokenizer, "auto", folder / "store"),
-            "two": _run(BUILD, corpus, tokenizer, "auto", folder / "store", cores=2),
-        }
-        for name, figures in runs.items():
-            reached = figures["size"] / MEGABYTE / figures["seconds"]
-            speed[name] = max(speed.get(name, 0.0), reached)
-        called = runs["bare"]["size"] / MEGABYTE / runs["bare"]["call"]
-        speed["call"] = max(speed.get("call", 0.0), called)
+        bare = _run(BARE, corpus, tokenizer, "auto", 2)
+        _add(speeds, "bare", bare)
+        _add(speeds, "call", bare, "call")
+        _add(speeds, "one", _run(BUILD, corpus, tokenizer, "auto", folder / "store"))
+        _add(speeds, "two", _run(BUILD, corpus, tokenizer, "auto", folder / "store", cores=2))
+    one = "build: JSONL to store, one core"
     return [
-        Row(name="build: fast engine alone, one call for all", value=speed["call"], unit="MB/s"),
-        Row(name="build: fast engine alone, 2 MB a call", value=speed["bare"], unit="MB/s"),
-        at_least(
-            "build: JSONL to store, one core, to one call",
-            speed["one"],
-            "MB/s",
-            baseline=speed["call"],
-            target=0.5,
-        ),
-        at_least(
-            "build: JSONL to store, one core, to 2 MB a call",
-            speed["one"],
-            "MB/s",
-            baseline=speed["bare"],
-            target=0.5,
-        ),
+        _alone("build: fast engine alone, one call for all", speeds, "call"),
+        _alone("build: fast engine alone, 2 MB a call", speeds, "bare"),
+        _compared(f"{one}, to one call", speeds, "one", to="call", target=0.5),
+        _compared(f"{one}, to 2 MB a call", speeds, "one", to="bare", target=0.5),
         Row(name="build: two workers, until they have started", value=min(starts), unit="s"),
-        Row(
-            name="build: two workers to one, 400 MB",
-            value=speed["two"],
-            unit="MB/s",
-            ratio=speed["two"] / speed["one"],
-        ),
+        _compared("build: two workers to one, 400 MB", speeds, "two", to="one", target=None),
     ]
 
 
 def _large(folder: Path) -> list[Row]:
     """Two workers and one over a corpus that takes them some seconds; and what they hold."""
     corpus = write_files(folder / "corpus", LARGE_BYTES)
-    speed: dict[int, float] = {}
+    speeds: Speeds = {}
     memory: dict[int, float] = {}
     for _ in range(LARGE_ROUNDS):
         for cores in (1, 2):
             run = _run(BUILD, corpus, folder / "tok.json", "auto", folder / "store", cores=cores)
-            reached = run["size"] / MEGABYTE / run["seconds"]
-            speed[cores] = max(speed.get(cores, 0.0), reached)
+            _add(speeds, str(cores), run)
             memory[cores] = max(memory.get(cores, 0.0), run["memory"])
     return [
-        at_least(
-            "build: two workers to one, 2 GB", speed[2], "MB/s", baseline=speed[1], target=1.7
-        ),
+        _compared("build: two workers to one, 2 GB", speeds, "2", to="1", target=1.7),
         *(_memory_row(LARGE_BYTES, cores, memory[cores]) for cores in (1, 2)),
     ]
 
 
 def _reference(folder: Path) -> list[Row]:
     corpus, tokenizer = write_corpus(folder / "small.jsonl", REFERENCE_BYTES), folder / "tok.json"
-    speed: dict[str, float] = {}
+    speeds: Speeds = {}
     for _ in range(ROUNDS):
-        runs = {
-            "bare": _run(BARE, corpus, tokenizer, "reference", 1),
-            "build": _run(BUILD, corpus, tokenizer, "reference", folder / "store"),
-        }
-        for name, figures in runs.items():
-            reached = figures["size"] / MEGABYTE / figures["seconds"]
-            speed[name] = max(speed.get(name, 0.0), reached)
-    return [
-        at_least(
-            "build: by the reference, to it alone",
-            speed["build"],
-            "MB/s",
-            baseline=speed["bare"],
-            target=0.9,
-        )
-    ]
+        _add(speeds, "bare", _run(BARE, corpus, tokenizer, "reference", 1))
+        _add(speeds, "build", _run(BUILD, corpus, tokenizer, "reference", folder / "store"))
+    name = "build: by the reference, to it alone"
+    return [_compared(name, speeds, "build", to="bare", target=0.9)]
 
 
 def _peer(folder: Path) -> list[Row]:

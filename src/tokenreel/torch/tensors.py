@@ -19,6 +19,7 @@ from tokenreel.feed.fields import FIELDS, known_fields
 
 TensorBatch = dict[str, torch.Tensor]
 MASK = "attention_mask"
+BOOL = np.dtype(bool)
 
 
 class Tensors:
@@ -41,15 +42,16 @@ class Tensors:
         >>> made["attention_mask"].tolist()
         [[False, True, True], [True, True, True]]
         """
-        return {name: self._field(batch, name) for name in self.fields}
-
-    def _field(self, batch: Batch, name: str) -> torch.Tensor:
-        array = batch.segment_ids if name == MASK else getattr(batch, name)
-        if not array.flags.writeable:
-            return self._common_field(name, array)
-        if name == MASK:
-            array = np.greater(array, 0, out=self.allocate(array.shape, np.dtype(bool)))
-        return torch.from_numpy(array)
+        made = {}
+        for name in self.fields:  # a call for each of them would be a tenth of their time
+            array = batch.segment_ids if name == MASK else getattr(batch, name)
+            if not array.flags.writeable:
+                made[name] = self._common_field(name, array)
+                continue
+            if name == MASK:
+                array = np.greater(array, 0, out=self.allocate(array.shape, BOOL))
+            made[name] = torch.from_numpy(array)
+        return made
 
     def _common_field(self, name: str, array: np.ndarray) -> torch.Tensor:
         """Return a tensor of a read-only array, which torch would not share."""
