@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.adapters.ranks import ranks
 
 __all__ = ["ranks"]
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave what tests only import alone: looked through for doctests, it would be imported."""
+    is_helper = collection_path.suffix == ".py" and not collection_path.name.startswith("test_")
+    return True if is_helper else None

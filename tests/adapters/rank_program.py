@@ -143,7 +143,8 @@ def error_of(make: Callable[[], Any]) -> str:
 
 def train_by_trainer(rank: int, folder: Path) -> None:
     """Let the Trainer train, and keep what the model was given."""
-    from tests.adapters.test_trainer import rows_recipe, train
+    from tests.adapters.test_trainer import rows_recipe
+    from tests.adapters.trainer_run import train
 
     options: dict[str, Any] = {"max_steps": 9, "save_strategy": "no"}
     recipe = rows_recipe(folder)
@@ -177,7 +178,7 @@ def main() -> None:
     for line in sys.stdin:
         task, world, folder = json.loads(line)
         if task == "trainer":
-            import tests.adapters.test_trainer  # noqa: F401 - once, before there are several
+            import tests.adapters.trainer_run  # noqa: F401 - once, before there are several
         processes = [
             fork.Process(target=run, args=(task, rank, world, Path(folder)))
             for rank in range(world)

@@ -6,26 +6,19 @@ import json
 import pickle
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from accelerate.data_loader import (  # type: ignore[import-untyped]
-    prepare_data_loader,
-    skip_first_batches,
-)
-from tests.adapters.making import SEQ_LEN, VOCAB
+from tests.adapters.making import SEQ_LEN
 from tests.adapters.ranks import Ranks
 from tests.feed.making import recipe_of, write_store
 from torch.utils.data import DataLoader
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 from tokenreel.errors import ConfigError, MismatchError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe, Source
 from tokenreel.torch import FeedLoader, FeedRows, loss_sum
-from tokenreel.torch.trainer import FeedCallback
 
 
 @pytest.fixture
@@ -45,55 +38,11 @@ def rows_recipe(folder: Path) -> Recipe:
     return recipe_of(*sources, seq_len=SEQ_LEN, batch_size=8, seed=3)
 
 
-class Recorded(LlamaForCausalLM):
-    """A tiny model that keeps what it was given."""
-
-    def __init__(self) -> None:
-        torch.manual_seed(0)
-        super().__init__(
-            LlamaConfig(
-                vocab_size=VOCAB,
-                hidden_size=16,
-                intermediate_size=16,
-                num_hidden_layers=1,
-                num_attention_heads=2,
-                max_position_embeddings=SEQ_LEN,
-            )
-        )
-        self.given: list[dict[str, torch.Tensor]] = []
-
-    def forward(self, **inputs: Any) -> Any:
-        self.given.append(inputs)
-        return super().forward(**inputs)
-
-
-def train(recipe: Recipe, folder: Path, *, resume: str | None = None, **options: Any) -> Recorded:
-    settings: dict[str, Any] = {
-        "per_device_train_batch_size": 4,
-        "gradient_accumulation_steps": 2,
-        "max_steps": 12,
-        "save_steps": 5,
-        **options,
-    }
-    arguments = TrainingArguments(
-        output_dir=str(folder),
-        train_sampling_strategy="sequential",
-        remove_unused_columns=False,
-        use_cpu=True,
-        report_to=[],
-        disable_tqdm=True,
-        logging_strategy="no",
-        **settings,
-    )
-    rows, model = FeedRows(recipe), Recorded()
-    trainer = Trainer(model, arguments, train_dataset=rows, callbacks=[FeedCallback(rows)])
-    trainer.train(resume_from_checkpoint=resume)
-    return model
-
-
 def test_a_trainer_resumed_in_mid_epoch_gets_exactly_what_was_to_come(
     recipe: Recipe, tmp_path: Path
 ) -> None:
+    from tests.adapters.trainer_run import train
+
     feed = Feed(recipe)
     assert 5 < len(feed) < 10  # the checkpoint is within the first epoch, the end is not
     whole = train(recipe, tmp_path / "run")
@@ -132,6 +81,8 @@ def test_trainers_in_two_processes_get_the_global_batches(
 
 
 def test_the_models_loss_is_the_feeds(recipe: Recipe) -> None:
+    from tests.adapters.trainer_run import Recorded
+
     rows, model = FeedRows(recipe), Recorded().double()
     items = rows.__getitems__(range(8))
     batch = {name: torch.stack([item[name] for item in items]) for name in items[0]}
@@ -147,6 +98,11 @@ def test_the_models_loss_is_the_feeds(recipe: Recipe) -> None:
 
 @pytest.mark.parametrize("world", [2, 4])
 def test_accelerate_shares_out_and_skips_as_the_feed_does(recipe: Recipe, world: int) -> None:
+    from accelerate.data_loader import (  # type: ignore[import-untyped]
+        prepare_data_loader,
+        skip_first_batches,
+    )
+
     feed = Feed(recipe)
     for rank in range(world):
         loader = prepare_data_loader(

@@ -50,6 +50,7 @@ def test_two_ranks_killed_go_on_as_one_with_the_same_losses(store: Path, tmp_pat
     assert after[steps - 1]["loss"] < before[0]["loss"]
 
 
+@pytest.mark.soak
 def test_ray_builds_the_bytes_of_one_process(corpus: Path, tmp_path: Path) -> None:
     printed = run("ray_build.py", corpus / "docs.jsonl", "--out", tmp_path / "ray")
     alone = tokenreel.build(

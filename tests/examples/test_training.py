@@ -95,6 +95,7 @@ def test_megatron_files_are_trained_on_as_they_lie(store: Path, tmp_path: Path) 
     assert len(re.findall(r"^  row \d: document \d+", printed, re.MULTILINE)) == 8
 
 
+@pytest.mark.soak
 def test_the_trainer_learns(store: Path, tmp_path: Path) -> None:
     words = (store, "--steps", 6, "--save-every", 3, "--folder", tmp_path)
     assert "from the beginning" in run("hf_trainer.py", *words)

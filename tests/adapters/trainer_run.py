@@ -1,0 +1,60 @@
+"""A run of the Trainer on a feed; importing transformers takes longer than running it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from tests.adapters.making import SEQ_LEN, VOCAB
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+
+from tokenreel.feed.recipe import Recipe
+from tokenreel.torch import FeedRows
+from tokenreel.torch.trainer import FeedCallback
+
+
+class Recorded(LlamaForCausalLM):
+    """A tiny model that keeps what it was given."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        super().__init__(
+            LlamaConfig(
+                vocab_size=VOCAB,
+                hidden_size=16,
+                intermediate_size=16,
+                num_hidden_layers=1,
+                num_attention_heads=2,
+                max_position_embeddings=SEQ_LEN,
+            )
+        )
+        self.given: list[dict[str, torch.Tensor]] = []
+
+    def forward(self, **inputs: Any) -> Any:
+        self.given.append(inputs)
+        return super().forward(**inputs)
+
+
+def train(recipe: Recipe, folder: Path, *, resume: str | None = None, **options: Any) -> Recorded:
+    settings: dict[str, Any] = {
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 2,
+        "max_steps": 12,
+        "save_steps": 5,
+        **options,
+    }
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        train_sampling_strategy="sequential",
+        remove_unused_columns=False,
+        use_cpu=True,
+        report_to=[],
+        disable_tqdm=True,
+        logging_strategy="no",
+        **settings,
+    )
+    rows, model = FeedRows(recipe), Recorded()
+    trainer = Trainer(model, arguments, train_dataset=rows, callbacks=[FeedCallback(rows)])
+    trainer.train(resume_from_checkpoint=resume)
+    return model
