@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from tests.feed.making import recipe_of, write_store
 
+from tokenreel import native
 from tokenreel.errors import ConfigError
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.buffers import Allocate
@@ -185,6 +186,7 @@ def test_a_stream_does_not_end_in_silence_where_steps_cannot_be_counted(feed: Fe
         next(feed.stream())
 
 
+@pytest.mark.skipif(native.extension() is None, reason="the short way of the kernel")
 def test_plain_batches_need_memory_for_ids_alone(tmp_path: Path) -> None:
     write_store(tmp_path / "a", [8 * 12 + 1])
     feed = Feed(recipe_of(Source(name="a", path=tmp_path / "a"), seq_len=8, batch_size=4))
