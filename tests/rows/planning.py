@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,15 @@ CHAT_LENGTHS = [1] * 12 + [7, 20, 1, 3, 13, 2, 0, 11] * 3
 KINDS = ("windows", "document_windows", "episodes")
 # What becomes of unsynced writes; three for each operation, the other three for the next.
 FALLS = ("kept", "garbled", "dropped", "names only", "some of it", "any of it")
+
+
+def said_by_three(program: str, store: Store) -> str:
+    """Run a program on a store in three processes at once, and return what all of them print."""
+    run = [sys.executable, "-c", program, str(store.path)]
+    processes = [subprocess.Popen(run, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    outputs = {process.communicate(timeout=60)[0] for process in processes}
+    assert len(outputs) == 1
+    return outputs.pop()
 
 
 def plan_of(store: Store, *, filesystem: FileSystem | None = None, **options: Any) -> Packed:

@@ -24,6 +24,7 @@ from tests.rows.planning import (
     all_of,
     plan_folder,
     rows_of,
+    said_by_three,
     tree,
 )
 
@@ -221,15 +222,8 @@ def test_processes_at_the_same_time_end_with_one_plan(chats: Store) -> None:
         "feed = Feed(Recipe(seq_len=5, batch_size=4, sources=[source]))\n"
         "print(feed.plans[0].num_rows, feed.batch(7).input_ids.tolist())\n"
     )
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, str(chats.path)], stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(3)
-    ]
-    outputs = [process.communicate(timeout=60)[0] for process in processes]
-    assert len(set(outputs)) == 1
-    assert outputs[0].split()[0] == str(rows_of(chats, "document_windows", cache=None).num_rows)
+    said = said_by_three(program, chats)
+    assert said.split()[0] == str(rows_of(chats, "document_windows", cache=None).num_rows)
     assert check_plan(plan_folder(chats)) == []
 
 

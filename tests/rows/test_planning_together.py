@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +12,15 @@ from pathlib import Path
 
 import pytest
 from tests.rows.corpora import Place, write_store
-from tests.rows.planning import LENGTHS, FullAfter, Observed, plan_folder, plan_of, tree
+from tests.rows.planning import (
+    LENGTHS,
+    FullAfter,
+    Observed,
+    plan_folder,
+    plan_of,
+    said_by_three,
+    tree,
+)
 
 from tokenreel.errors import WriteError
 from tokenreel.rows.plan_file import check_plan
@@ -85,13 +91,5 @@ def test_processes_at_the_same_time_end_with_one_plan(store: Store) -> None:
         "plan = Packed(split=store['train'], seq_len=11, block_docs=3, cache=plan_cache(store))\n"
         "print(plan.num_rows)\n"
     )
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, str(store.path)], stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(3)
-    ]
-    outputs = [process.communicate(timeout=60)[0] for process in processes]
-    assert len(set(outputs)) == 1
-    assert int(outputs[0]) == plan_of(store).num_rows
+    assert int(said_by_three(program, store)) == plan_of(store).num_rows
     assert check_plan(plan_folder(store)) == []

@@ -81,8 +81,6 @@ void tokenreel_widen(int kind, const void *from, int64_t *to, int64_t *too, Py_s
     }
 }
 
-static int size_of(const tokenreel_piece *p) { return p->kind < 0 ? -p->kind : p->kind; }
-
 VECTORISED static void put_weight(float *to, float weight, Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < count; i++) to[i] = weight;
 }
@@ -95,9 +93,11 @@ VECTORISED static void put_positions(int32_t *to, int32_t first, Py_ssize_t coun
     for (Py_ssize_t i = 0; i < count; i++) to[i] = first + (int32_t)i;
 }
 
-VECTORISED static void put_ids(int64_t *to, int64_t id, Py_ssize_t count) {
+VECTORISED static void repeat(int64_t *to, int64_t id, Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < count; i++) to[i] = id;
 }
+
+void tokenreel_repeat(int64_t *to, int64_t id, Py_ssize_t count) { repeat(to, id, count); }
 
 #define STORED(NAME, TYPE)                                                                     \
     VECTORISED static void NAME(const void *stored, int64_t *labels, float *weights,           \
@@ -123,11 +123,12 @@ typedef struct {
 
 /* Tokens start to stop of a piece into one array, or two: `to` and `too` are for the first of them. */
 static void put_tokens(const tokenreel_piece *p, int64_t *to, int64_t *too, int64_t start, int64_t stop) {
-    if (start < stop) tokenreel_widen(p->kind, p->tokens + start * size_of(p), to, too, stop - start);
+    const char *from = p->tokens + start * tokenreel_size_of(p->kind);
+    if (start < stop) tokenreel_widen(p->kind, from, to, too, stop - start);
 }
 
 static void ignore(const lane *l, int64_t slot, int64_t count) {
-    put_ids(l->labels + slot, IGNORED, count);
+    tokenreel_repeat(l->labels + slot, IGNORED, count);
     if (l->weights) put_weight(l->weights + slot, 0, count);
 }
 
@@ -193,7 +194,7 @@ typedef struct {
 static void announce(cursor *c) {
     while (c->piece < c->end && c->piece->length == 0) c->piece++;
     if (c->piece == c->end) return;
-    int size = size_of(c->piece);
+    int size = tokenreel_size_of(c->piece->kind);
     int64_t rest = c->piece->length - c->at, count = rest < BLOCK ? rest : BLOCK;
     const char *from = c->piece->tokens + c->at * size, *stop = from + count * size;
     for (; from < stop; from += 64) PREFETCH(from);
@@ -220,7 +221,7 @@ static void fill_piece(lane *l, const tokenreel_piece *p, const tokenreel_span *
 static void fill_rest(const lane *l, int64_t pad) {
     int64_t rest = l->width - l->at, last = l->at > 0 ? l->at - 1 : 0;
     if (rest > 0) {
-        put_ids(l->inputs + l->at, pad, rest);
+        tokenreel_repeat(l->inputs + l->at, pad, rest);
         if (l->segments) put_segment(l->segments + l->at, 0, rest);
         if (l->positions) put_segment(l->positions + l->at, 0, rest);
     }

@@ -14,8 +14,6 @@ typedef struct {
     Py_ssize_t num_spans, out_rows;
 } request;
 
-static int item_size(const tokenreel_found *f) { return f->kind < 0 ? -f->kind : f->kind; }
-
 /* Whether pieces read nothing outside their shard, and no row has more than `width` + 1 tokens. */
 int tokenreel_check_found(const tokenreel_found *f, Py_ssize_t width) {
     for (Py_ssize_t r = 0; r < f->num_rows; r++) {
@@ -24,7 +22,7 @@ int tokenreel_check_found(const tokenreel_found *f, Py_ssize_t width) {
         for (; p < stop; p++) {
             if (f->buffer[p] < 0 || f->buffer[p] >= f->num_shards || f->start[p] < 0 || f->length[p] < 0)
                 return 0;
-            int64_t tokens = f->shards[f->buffer[p]].len / item_size(f);
+            int64_t tokens = f->shards[f->buffer[p]].len / tokenreel_size_of(f->kind);
             if (f->start[p] > tokens || f->length[p] > tokens - f->start[p]) return 0;
             total += f->length[p];
             if (total > width + 1) return 0;
@@ -52,7 +50,7 @@ static int collect(const request *q, tokenreel_rows *rows) {
         for (int64_t p = f->row_offsets[r]; p < f->row_offsets[r + 1]; p++) {
             tokenreel_piece piece = {.length = f->length[p], .kind = f->kind, .begins = q->first[p],
                                      .weighed = q->span_offsets != NULL, .first_span = rows->num_spans};
-            piece.tokens = (const char *)f->shards[f->buffer[p]].buf + f->start[p] * item_size(f);
+            piece.tokens = (const char *)f->shards[f->buffer[p]].buf + f->start[p] * tokenreel_size_of(f->kind);
             for (int64_t s = piece.weighed ? q->span_offsets[p] : 0;
                  piece.weighed && s < q->span_offsets[p + 1]; s++)
                 if (!tokenreel_add_span(

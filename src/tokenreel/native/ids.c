@@ -11,7 +11,7 @@ typedef struct {
     const Py_buffer *stored; /* weights of the tokens of each shard; NULL: none are asked for */
 } request;
 
-static int item_size(const request *q) { return q->found.kind < 0 ? -q->found.kind : q->found.kind; }
+static int item_size(const request *q) { return tokenreel_size_of(q->found.kind); }
 
 /* Stored weights are uint8 or float32, by their size. */
 static int weight_size(const request *q, int64_t shard) {
@@ -32,10 +32,6 @@ typedef struct {
     float *weights; /* may be NULL */
     int64_t width, at;
 } lane;
-
-VECTORISED static void put_id(int64_t *to, int64_t id, Py_ssize_t count) {
-    for (Py_ssize_t i = 0; i < count; i++) to[i] = id;
-}
 
 VECTORISED static void put_bytes(float *to, const uint8_t *from, Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < count; i++) to[i] = from[i];
@@ -104,8 +100,8 @@ static void fill_ids(const request *q, lane l, int64_t pad, int64_t label_pad) {
         for (int64_t p = q->found.row_offsets[r]; p < q->found.row_offsets[r + 1]; l.at += q->found.length[p++])
             fill_piece(q, &l, p);
         int64_t shown = l.at > 0 ? l.at - 1 : 0;
-        put_id(l.inputs + l.at, pad, l.width - l.at);
-        put_id(l.labels + shown, label_pad, l.width - shown);
+        tokenreel_repeat(l.inputs + l.at, pad, l.width - l.at);
+        tokenreel_repeat(l.labels + shown, label_pad, l.width - shown);
         if (l.weights) memset(l.weights + shown, 0, (size_t)(l.width - shown) * 4);
         l.inputs += l.width, l.labels += l.width;
         if (l.weights) l.weights += l.width;

@@ -36,8 +36,10 @@ typedef void (*tokenreel_work)(void *given, Py_ssize_t start, Py_ssize_t stop);
 int tokenreel_prepare_threads(void);
 void tokenreel_together(tokenreel_work work, void *given, Py_ssize_t count, Py_ssize_t threads);
 
-/* text.c */
+/* json_lines.c */
 PyObject *tokenreel_scan_lines(PyObject *self, PyObject *args);
+
+/* text.c */
 PyObject *tokenreel_any_within(PyObject *self, PyObject *args);
 PyObject *tokenreel_count_newlines(PyObject *self, PyObject *args);
 
@@ -73,6 +75,9 @@ PyObject *tokenreel_pack(PyObject *self, PyObject *args);
 
 /* feed.c: tokens of a kind (item size, negative if signed) into one array, or two at once */
 void tokenreel_widen(int kind, const void *from, int64_t *to, int64_t *too, Py_ssize_t count);
+void tokenreel_repeat(int64_t *to, int64_t id, Py_ssize_t count);
+
+static inline int tokenreel_size_of(int kind) { return kind < 0 ? -kind : kind; }
 
 /* feed.c: rows as pieces, ready to be copied */
 typedef struct {
