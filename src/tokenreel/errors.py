@@ -15,6 +15,7 @@
     ├── InputError             a document or chat that cannot be used as it is
     ├── WorkerError            a worker process was lost
     ├── ConfigError            an argument or configuration value that makes no sense
+    │   └── EndlessError       the length of something that has no end; a TypeError as well
     └── MissingExtraError      an optional package is not installed
 
 A message says what is wrong, where, what was expected, what was found, and what
@@ -151,6 +152,10 @@ class WorkerError(TokenreelError):
 
 class ConfigError(TokenreelError):
     """An argument or configuration value that makes no sense."""
+
+
+class EndlessError(ConfigError, TypeError):
+    """The length of something that has no end; what asks for a length takes it for "none"."""
 
 
 class MissingExtraError(TokenreelError):

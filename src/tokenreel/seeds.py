@@ -23,10 +23,14 @@ def derive_key(purpose: str, *parts: int | str) -> int:
     return int.from_bytes(hashlib.sha256(spelled.encode()).digest()[:8], "little")
 
 
-def scramble(numbers: np.ndarray, key: int) -> np.ndarray:
-    """Return a uint64 for each number, without visible relation to it or to its neighbours."""
+def scramble(numbers: np.ndarray, key: int | np.ndarray) -> np.ndarray:
+    """Return a uint64 for each number, without visible relation to it or to its neighbours.
+
+    `key` is one for all numbers, or an array that broadcasts with them.
+    """
     with np.errstate(over="ignore"):
-        mixed = (numbers.astype(np.uint64) + np.uint64(key)) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = numbers.astype(np.uint64) + np.asarray(key, np.uint64)
+        mixed = mixed * np.uint64(0x9E3779B97F4A7C15)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return mixed ^ (mixed >> np.uint64(31))

@@ -14,6 +14,7 @@ from tests.feed.making import recipe_of, write_store
 from tokenreel.errors import ConfigError, MismatchError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Phase, Recipe, Source
+from tokenreel.feed.state import pack_changes
 
 
 @pytest.fixture
@@ -121,14 +122,14 @@ def test_what_changes_no_batch_may_differ(recipe: Recipe, tmp_path: Path) -> Non
     assert feed.step == 5
 
 
-@pytest.mark.parametrize("version", [2, 0, None, "1"])
+@pytest.mark.parametrize("version", [3, 1, None, "2"])
 def test_a_state_of_another_version_is_refused(recipe: Recipe, version: object) -> None:
     with pytest.raises(ConfigError) as caught:
         Feed(recipe).load_state_dict({**state_of(recipe), "version": version})
     assert str(caught.value).startswith(
-        f"unknown version of a feed's state (expected 1, got {version!r})"
+        f"unknown version of a feed's state (expected 2, got {version!r})"
     )
-    assert ("written by a newer tokenreel" in str(caught.value)) == (version == 2)
+    assert ("written by a newer tokenreel" in str(caught.value)) == (version == 3)
 
 
 @pytest.mark.parametrize("part", ["step", "changes", "fingerprint", "identity"])
@@ -146,7 +147,7 @@ def test_a_step_that_is_none_is_refused(recipe: Recipe, step: object) -> None:
 
 
 def test_changes_out_of_order_are_refused(recipe: Recipe) -> None:
-    changes = [{"step": 4, "weights": {"a": 1}}, {"step": 2, "weights": {"a": 1}}]
+    changes = pack_changes([(4, (1.0, 0.0)), (2, (1.0, 0.0))])
     with pytest.raises(ConfigError, match=r"bad step in a feed's state \(expected >= 4, got 2\)"):
         Feed(recipe).load_state_dict({**state_of(recipe), "changes": changes})
 

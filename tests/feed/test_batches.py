@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from tests.feed.making import (
     write_store,
 )
 
-from tokenreel.errors import ConfigError, DamageError
+from tokenreel.errors import ConfigError, DamageError, EndlessError
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Phase, Recipe, Source
@@ -293,7 +294,11 @@ def test_epochs_lengths_and_steps(mixed: Recipe) -> None:
     counts = feed.order.counts(10 * 24)
     expected = [int(n) / plan.num_rows for n, plan in zip(counts, feed.plans, strict=True)]
     assert list(feed.epoch_of(10).values()) == expected
-    assert len(feed) == -(-sum(plan.num_rows for plan in feed.plans) // 24)
+    assert feed.num_steps is None
+    with pytest.raises(
+        EndlessError, match="a run without end has no length; give the recipe steps"
+    ):
+        len(feed)
     assert len(Feed(replace(mixed, steps=7))) == 7
     assert [b.step for b in Feed(replace(mixed, steps=7))] == list(range(7))
 
@@ -335,13 +340,48 @@ def test_steps_before_the_first_are_refused(mixed: Recipe, step: int) -> None:
         Feed(mixed).batch(step)
 
 
-def test_a_source_that_has_run_out_stops_the_run_at_its_step(tmp_path: Path) -> None:
-    write_store(tmp_path / "s", [81])
+def test_a_source_that_has_run_out_ends_the_run_before_that_step(tmp_path: Path) -> None:
+    write_store(tmp_path / "s", [8 * 10 + 1])
+    source = Source(name="few", path=tmp_path / "s", max_epochs=1)
+    feed = Feed(recipe_of(source, seq_len=8, batch_size=3))
+    message = (
+        "the run ends after 3 steps: source 'few' runs out in the next; rows not shown: 1 of 'few'"
+    )
+    assert len(feed) == 3
+    with pytest.warns(UserWarning) as said:
+        assert [batch.step for batch in feed] == [0, 1, 2]
+    assert [str(warning.message) for warning in said] == [message]
+    with pytest.raises(ConfigError) as caught:
+        feed.batch(3)
+    assert str(caught.value) == (
+        f"{message} (expected a step below 3, got 3); end earlier, or allow more epochs"
+    )
+    assert feed.ending is not None and feed.ending.unshown == {"few": 1}
+
+
+def test_nothing_is_said_where_every_row_was_shown(tmp_path: Path) -> None:
+    write_store(tmp_path / "s", [8 * 12 + 1])
     source = Source(name="few", path=tmp_path / "s", max_epochs=2)
-    stream = iter(Feed(recipe_of(source, seq_len=8, batch_size=4)))
-    assert [next(stream).step for _ in range(5)] == [0, 1, 2, 3, 4]
-    with pytest.raises(ConfigError, match="source 'few' has run out: all its rows were shown"):
-        next(stream)
+    feed = Feed(recipe_of(source, seq_len=8, batch_size=4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(list(feed)) == len(feed) == 6
+
+
+def test_in_a_mixture_the_first_to_run_out_ends_the_run(tmp_path: Path) -> None:
+    write_store(tmp_path / "a", [8 * 50 + 1])
+    write_store(tmp_path / "b", [8 * 10 + 1])
+    sources = [Source(name=name, path=tmp_path / name, max_epochs=1) for name in "ab"]
+    feed = Feed(recipe_of(*sources, seq_len=8, batch_size=4))
+    assert feed.ending is not None
+    assert (feed.ending.steps, feed.ending.source) == (5, "b")  # 10 rows of each
+    assert feed.ending.unshown == {"a": 40, "b": 0}
+    feed.change_weights({"a": 1.0})
+    assert feed.ending.source == "a"
+    assert feed.ending.steps == 12
+    with pytest.warns(UserWarning, match="2 of 'a', 10 of 'b'"):
+        assert len(list(feed)) == len(feed) == 12
+    assert len(Feed(replace(feed.recipe, steps=3))) == 3
 
 
 def test_more_epochs_than_numbers_are_as_good_as_no_limit(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from itertools import islice
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from tests.feed.making import recipe_of, write_store
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Phase, Recipe, Source
+from tokenreel.feed.state import pack_changes
 from tokenreel.testing import equal
 
 
@@ -59,7 +62,8 @@ def test_no_row_is_repeated_or_lost_over_changes(recipe: Recipe) -> None:
 def test_the_state_carries_every_change_through_json(recipe: Recipe) -> None:
     feed = changed(recipe)
     state = json.loads(json.dumps(feed.state_dict()))
-    assert [change["step"] for change in state["changes"]] == [5, 9, 9]
+    assert [change["step"] for change in feed.changes] == [5, 9, 9]
+    assert feed.changes[0]["weights"] == {"a": 1.0, "b": 9.0}
     resumed = Feed(recipe)
     resumed.load_state_dict(state)
     assert resumed.step == 12
@@ -122,12 +126,18 @@ def test_weights_cannot_be_changed_before_an_earlier_change(recipe: Recipe) -> N
     "changes",
     [
         None,
-        [{}],
-        [{"step": 1}],
-        [{"step": 1, "weights": 3}],
-        [7],
-        [{"step": 1, "weights": {"a": 1.0}}, {"step": 2, "weights": {"c": 1.0}}],
-        [{"step": 2, "weights": {"a": 1.0}}, {"step": 1, "weights": {"b": 1.0}}],
+        [],
+        7,
+        "?",
+        "AAAA",
+        pack_changes([(1, (1.0, 0.0))])[:-4],
+        pack_changes([(1, (1.0, 0.0, 0.0))]),
+        pack_changes([(1, (1.0,))]),
+        pack_changes([(1, (0.0, 0.0))]),
+        pack_changes([(1, (-1.0, 2.0))]),
+        pack_changes([(1, (float("nan"), 2.0))]),
+        pack_changes([(2, (1.0, 0.0)), (1, (0.0, 1.0))]),
+        base64.b64encode(zlib.compress(bytes(2**28 + 24))).decode(),
     ],
 )
 def test_a_state_that_makes_no_sense_is_refused_and_changes_nothing(
@@ -138,7 +148,7 @@ def test_a_state_that_makes_no_sense_is_refused_and_changes_nothing(
     with pytest.raises(ConfigError):
         feed.load_state_dict({**before, "changes": changes})
     assert feed.state_dict() == before
-    assert len(feed.order.eras) == 1 + len(before["changes"])
+    assert len(feed.order.eras) == 1 + len(feed.changes)
 
 
 @pytest.mark.parametrize("state", [None, [], "7"])

@@ -140,7 +140,7 @@ def test_a_batch_is_kept_for_as_many_as_asked_and_then_its_memory_is_used_again(
 def test_the_memory_of_batches_comes_from_who_is_asked_for_it(feed: Feed) -> None:
     given: list[np.ndarray] = []
 
-    def allocate(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
+    def allocate(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         given.append(np.full(shape, 99, dtype))
         return given[-1]
 
@@ -190,9 +190,9 @@ def test_a_stream_does_not_end_in_silence_where_steps_cannot_be_counted(feed: Fe
 def test_plain_batches_need_memory_for_ids_alone(tmp_path: Path) -> None:
     write_store(tmp_path / "a", [8 * 12 + 1])
     feed = Feed(recipe_of(Source(name="a", path=tmp_path / "a"), seq_len=8, batch_size=4))
-    shapes: list[tuple[int, int]] = []
+    shapes: list[tuple[int, ...]] = []
 
-    def allocate(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
+    def allocate(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         shapes.append(shape)
         return np.empty(shape, dtype)
 

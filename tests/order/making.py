@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import strategies as st
 
 from tokenreel.order.mixture import Mixture
@@ -48,5 +49,8 @@ def mixtures(draw: st.DrawFn, max_sources: int = 12) -> Mixture:
 
 def mixture_of(schedule: Schedule, *, seed: int = 0) -> Mixture:
     """Return a mixture with keys of a seed."""
-    keys = tuple(derive_key("test", seed, source) for source in range(schedule.num_sources))
-    return Mixture(schedule=schedule, keys=keys)
+    keys = [derive_key("test", seed, source) for source in range(schedule.num_sources)]
+    nothing = np.zeros(schedule.num_sources, np.int64)
+    return Mixture(
+        schedule=schedule, keys=np.array(keys, np.uint64), given=nothing, owed=nothing.astype(float)
+    )

@@ -25,14 +25,15 @@ def prefix_counts(sources: np.ndarray, num_sources: int) -> np.ndarray:
 
 @given(one=mixtures())
 @settings(max_examples=20, deadline=None)
-def test_every_prefix_holds_each_share_to_within_the_number_of_sources(one: Mixture) -> None:
+def test_every_prefix_holds_each_share_to_within_the_stated_bound(one: Mixture) -> None:
     sources, _ = one.locate(0, RUN)
     num_sources = one.schedule.num_sources
     counts = prefix_counts(sources, num_sources)
     times = np.arange(RUN + 1, dtype=float)
     for source in range(num_sources):
         due = one.schedule.integral(source, times)
-        assert np.abs(counts[:, source] - due).max() <= num_sources + 1
+        bound = 1 + num_sources * one.schedule.largest_shares[source]  # twice that with changes
+        assert np.abs(counts[:, source] - due).max() < bound
 
 
 @given(one=mixtures())
@@ -111,114 +112,22 @@ def test_the_order_within_a_mixture_looks_random() -> None:
     assert len(np.unique(blocks, axis=0)) == 16
 
 
-def test_the_order_of_version_1_never_changes() -> None:
-    assert mixture.VERSION == 1
+NEAR_SOURCES = "201010100210201200011020"
+NEAR_NUMBERS = (
+    "20 820 360 821 361 822 362 823 824 21 363 825 22 826 364 23 827 828 829 365 366 830 24 831"
+)
+FAR_SOURCES = "012212220102122102212102"
+
+
+def test_the_order_of_version_2_never_changes() -> None:
+    assert mixture.VERSION == 2
     near = mixture_of(ANNEALED).locate(1200, 24)
     far = mixture_of(ANNEALED).locate(10**12, 24)
-    assert near[0].tolist() == [
-        0,
-        2,
-        1,
-        0,
-        1,
-        0,
-        0,
-        1,
-        2,
-        0,
-        1,
-        0,
-        2,
-        0,
-        1,
-        0,
-        2,
-        0,
-        0,
-        1,
-        1,
-        0,
-        2,
-        0,
-    ]
-    assert near[1].tolist() == [
-        820,
-        20,
-        360,
-        821,
-        361,
-        822,
-        823,
-        362,
-        21,
-        824,
-        363,
-        825,
-        22,
-        826,
-        364,
-        827,
-        23,
-        828,
-        829,
-        365,
-        366,
-        830,
-        24,
-        831,
-    ]
-    assert far[0].tolist() == [
-        2,
-        1,
-        0,
-        2,
-        1,
-        2,
-        2,
-        0,
-        2,
-        1,
-        2,
-        1,
-        0,
-        2,
-        2,
-        1,
-        2,
-        0,
-        1,
-        2,
-        2,
-        1,
-        0,
-        2,
-    ]
-    assert far[1].tolist() == [
-        499999999375,
-        300000000000,
-        200000000625,
-        499999999376,
-        300000000001,
-        499999999377,
-        499999999378,
-        200000000626,
-        499999999379,
-        300000000002,
-        499999999380,
-        300000000003,
-        200000000627,
-        499999999381,
-        499999999382,
-        300000000004,
-        499999999383,
-        200000000628,
-        300000000005,
-        499999999384,
-        499999999385,
-        300000000006,
-        200000000629,
-        499999999386,
-    ]
+    assert "".join(map(str, near[0].tolist())) == NEAR_SOURCES
+    assert " ".join(map(str, near[1].tolist())) == NEAR_NUMBERS
+    assert "".join(map(str, far[0].tolist())) == FAR_SOURCES
+    assert far[1][:4].tolist() == [200000000625, 300000000000, 499999999375, 499999999376]
+    assert far[1][20:].tolist() == [499999999385, 300000000006, 200000000629, 499999999386]
 
 
 @pytest.mark.parametrize("start", [-1, 2**44 - 5])
@@ -236,6 +145,7 @@ def test_positions_out_of_range_are_refused(start: int) -> None:
 )
 @settings(max_examples=40, deadline=None)
 def test_the_kernel_mixes_as_numpy_does(one: Mixture, start: int, count: int) -> None:
+    assert one.counts(start).tolist() == one.counts_reference(start).tolist()
     for expected, actual in zip(
         one.locate_reference(start, count), one.locate(start, count), strict=True
     ):

@@ -148,38 +148,60 @@ def test_shares_cannot_be_changed_before_the_last_change() -> None:
 
 
 def test_the_order_of_these_versions_never_changes() -> None:
-    assert VERSIONS == {"mixture": 1, "permutation": 1}
+    assert VERSIONS == {"mixture": 2, "permutation": 2, "deal": 1}
     located = Order((A, B, C), shares=(0.25, 0.7, 0.05), seed=42).locate(10**9, 12)
-    assert located.source.tolist() == [1, 1, 0, 1, 1, 1, 0, 1, 1, 0, 2, 1]
-    assert located.epoch.tolist() == [
-        17500000,
-        17500000,
-        35714285,
-        17500000,
-        17500000,
-        17500000,
-        35714285,
-        17500000,
-        17500000,
-        35714286,
-        50000000,
-        17500000,
-    ]
-    assert located.row.tolist() == [25, 38, 2, 22, 28, 34, 3, 10, 0, 6, 0, 3]
+    assert located.source.tolist() == [1, 0, 1, 1, 2, 1, 0, 1, 1, 1, 0, 1]
+    assert located.epoch[[0, 1, 4, 10]].tolist() == [17500000, 35714285, 50000000, 35714286]
+    assert located.row.tolist() == [22, 4, 29, 13, 0, 4, 0, 18, 16, 26, 5, 5]
 
 
 @given(position=st.integers(0, 700), data=st.data())
 @settings(max_examples=15, deadline=None)
-def test_the_next_epoch_of_a_source_begins_where_its_first_row_comes(
-    position: int, data: st.DataObject
-) -> None:
+def test_no_row_comes_before_its_earliest_position(position: int, data: st.DataObject) -> None:
     order = Order((A, B, C), shares=data.draw(shares(3)), seed=3).change(200, data.draw(shares(3)))
     located = order.locate(0, 1500)
-    for source, found in enumerate(order.next_epochs(range(3), position)):
-        numbers = np.cumsum(located.source == source) - 1
-        begins = (located.source == source) & (numbers % order.sources[source].num_rows == 0)
-        later = np.flatnonzero(begins[position:])
-        if len(later):
-            assert found == position + later[0]
+    wanted = order.counts(max(position, 200)) + np.array([0, 3, 11])
+    earliest = order.earliest_positions(wanted)
+    for source, number in enumerate(wanted.tolist()):
+        places = np.flatnonzero(located.source == source)
+        if number < len(places):
+            assert earliest[source] <= places[number] <= earliest[source] + 2 * 3 + 4
         else:
-            assert found == -1 or found >= 1500
+            assert earliest[source] > 1500 - 2 * 3 - 4
+
+
+@given(data=st.data(), limits=st.lists(st.integers(0, 60), min_size=3, max_size=3))
+@settings(max_examples=25, deadline=None)
+def test_the_first_row_beyond_a_limit_is_found(data: st.DataObject, limits: list[int]) -> None:
+    order = Order((A, B, C), shares=data.draw(shares(3)), seed=3).change(40, data.draw(shares(3)))
+    source, number = order.numbers(0, 400)
+    beyond = np.flatnonzero(number >= np.array(limits)[source])
+    found = order.first_beyond(np.array(limits))
+    if len(beyond):
+        assert found == (beyond[0], source[beyond[0]])
+    else:
+        assert found is None or found[0] >= 400
+
+
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    start=st.integers(0, 60),
+    count=st.integers(0, 30),
+)
+@settings(max_examples=40, deadline=None)
+def test_a_succession_is_one_source_after_the_other(
+    sizes: list[int], start: int, count: int
+) -> None:
+    rows = [SourceRows(name=str(i), num_rows=n, shuffle=False) for i, n in enumerate(sizes)]
+    order = Order(rows, shares=None, seed=1)
+    one_pass = [(source, row) for source, n in enumerate(sizes) for row in range(n)]
+    expected = [one_pass[p % len(one_pass)] for p in range(start, start + count)]
+    located = order.locate(start, count)
+    assert list(zip(located.source.tolist(), located.row.tolist(), strict=True)) == expected
+    before = [one_pass[p % len(one_pass)][0] for p in range(start)]
+    assert order.counts(start).tolist() == [before.count(s) for s in range(len(sizes))]
+    for i, (source, row) in enumerate(expected):
+        epoch = int(located.epoch[i])
+        assert order.positions(source, row, epochs=range(epoch, epoch + 1)) == [(epoch, start + i)]
+    with pytest.raises(ConfigError):
+        order.change(0, [1.0] * len(sizes))

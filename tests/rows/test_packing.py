@@ -47,7 +47,7 @@ def naive(lengths: list[int], capacity: int, method: str) -> Rows:
         rows[row].append(item)
         room[row] -= lengths[item]
         filled_at[row] = time
-    return rows
+    return sorted(map(sorted, rows))  # by their first items
 
 
 def as_rows(packed: tuple[np.ndarray, np.ndarray]) -> Rows:

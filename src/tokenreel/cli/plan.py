@@ -44,11 +44,13 @@ def run(args: argparse.Namespace) -> int:
 def describe(feed: Feed) -> dict[str, Any]:
     """Return what a run is made of."""
     recipe = feed.recipe
-    shares = feed.order.eras[0].mixture.schedule.shares_at(0.0)
+    shares = feed.order.first_shares
     return {
         "seq_len": recipe.seq_len,
         "batch_size": recipe.batch_size,
-        "steps": len(feed),
+        "steps": feed.num_steps,
+        "passes": recipe.passes,
+        "ending": None if feed.ending is None else str(feed.ending),
         "fingerprint": feed.fingerprint,
         "sources": [
             {
@@ -68,10 +70,13 @@ def describe(feed: Feed) -> dict[str, Any]:
 
 
 def _draw(console: Console, facts: dict[str, Any]) -> None:
+    steps = "no end" if facts["steps"] is None else f"{facts['steps']:,} steps"
     console.print(
         f"{facts['batch_size']:,} rows of {facts['seq_len']:,} tokens a step; "
-        f"{facts['steps']:,} steps; fingerprint {facts['fingerprint'][:16]}"
+        f"{steps}; fingerprint {facts['fingerprint'][:16]}"
     )
+    if facts["ending"]:
+        console.print(escape(facts["ending"]))
     for source in facts["sources"]:
         epoch = source["steps_per_epoch"]
         console.print(

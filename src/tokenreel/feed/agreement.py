@@ -27,7 +27,7 @@ def claim(facts: Mapping[str, Any], *, rank: int, world: int) -> Claim:
 def claim_of(feed: Feed, *, rank: int, world: int) -> Claim:
     """Return what a rank would feed from: the run, and how much of it."""
     facts = {
-        "number of steps": len(feed),
+        "number of steps": feed.num_steps,
         "accumulate": feed.recipe.accumulate,
         "state": feed.state_dict(),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -13,8 +13,13 @@ class Batch:
 
     input_ids, labels: int64, labels shifted and -100 where ignored; loss_weights:
     float32, the weight of each label; segment_ids: int32, from 1, 0 is padding;
-    position_ids: int32, from 0 in each segment. What a rank's loss sum is to be divided by,
-    for the mean over tokens or over samples, says `feed.denominators(step)`.
+    position_ids: int32, from 0 in each segment; source_ids: int32, [B] or [A, B], the number
+    of each row's source in the recipe. A row that only fills up the shape is all padding and
+    has source -1. document_ids, if asked for: int64, the number in its split of the document
+    that each input token belongs to, -1 for padding and where documents are not known.
+
+    What a rank's loss sum is to be divided by, for the mean over tokens or over samples, says
+    `feed.denominators(step)`.
     """
 
     step: int
@@ -23,6 +28,9 @@ class Batch:
     loss_weights: np.ndarray
     segment_ids: np.ndarray
     position_ids: np.ndarray
+    source_ids: np.ndarray
+    document_ids: np.ndarray | None = None
+    made_mask: np.ndarray | None = field(default=None, repr=False)  # attention_mask, if asked for
 
     @property
     def loss_mask(self) -> np.ndarray:
@@ -32,7 +40,7 @@ class Batch:
     @property
     def attention_mask(self) -> np.ndarray:
         """bool: where there is a token."""
-        return self.segment_ids > 0
+        return self.segment_ids > 0 if self.made_mask is None else self.made_mask
 
     def sample_weights(self) -> np.ndarray:
         """Return the weight of each label in a mean over samples, float64.

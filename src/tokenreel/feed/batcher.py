@@ -3,98 +3,143 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import copy
 
 import numpy as np
 
-from tokenreel.errors import ConfigError
 from tokenreel.feed.assemble import Assembler
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.buffers import Allocate, BatchMemory
 from tokenreel.feed.denominators import Denominators, add_up
+from tokenreel.feed.document_ids import document_ids_of
+from tokenreel.feed.memory import Memory
+from tokenreel.feed.parts import Part, part_of
 from tokenreel.feed.plain import CommonFields
 from tokenreel.feed.recipe import Recipe
 from tokenreel.feed.watch import EpochWatch
-from tokenreel.order.order import Order
+from tokenreel.order.deal import Deal
+from tokenreel.order.order import Located, Order
 from tokenreel.rows.plan import RowPlan
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """A rank's rows of every step, and the shape of their batch, [B, T] or [A, B, T]."""
-
-    first_row: int
-    num_rows: int
-    shape: tuple[int, ...]
 
 
 class Batcher:
     """Makes any batch of the run that these plans in this order are; threads may share one."""
 
-    def __init__(self, recipe: Recipe, plans: Sequence[RowPlan], order: Order) -> None:
-        self.recipe = recipe
+    def __init__(
+        self, recipe: Recipe, plans: Sequence[RowPlan], order: Order, *, deal: Deal
+    ) -> None:
+        self.recipe, self.deal = recipe, deal
+        self._plans = plans
         self._watch = EpochWatch(plans, order)
-        self._assembler = Assembler(plans, order, pad_id=recipe.pad_id)
+        self._assembler = Assembler(
+            plans, order, deal=deal, seq_len=recipe.seq_len, pad_id=recipe.pad_id
+        )
         self._common = CommonFields(recipe.seq_len)
-        self._parts: dict[tuple[int, int], Part] = {}
+        self._parts: dict[tuple[int, int, int], Part] = {}
+        self._seats: dict[tuple[Part, int], np.ndarray] = {}
+        self.pool = Memory()
 
-    def part(self, rank: int, world: int) -> Part:
+    def in_order(self, order: Order) -> Batcher:
+        """Return what makes batches of the same rows with other weights."""
+        changed = copy(self)
+        changed._watch = self._watch.in_order(order)
+        changed._assembler = self._assembler.in_order(order)
+        return changed
+
+    def part(self, rank: int, world: int, *, devices: int = 1) -> Part:
         """Return which rows of each step are a rank's, or raise ConfigError."""
-        part = self._parts.get((rank, world))
+        key = (rank, world, devices)
+        part = self._parts.get(key)
         if part is None:
-            part = self._parts[rank, world] = self._part(rank, world)
+            recipe = self.recipe
+            part = self._parts[key] = part_of(
+                recipe.batch_size,
+                recipe.seq_len,
+                rank=rank,
+                world=world,
+                accumulate=recipe.accumulate,
+                devices=devices,
+            )
         return part
 
-    def _part(self, rank: int, world: int) -> Part:
-        parts = world * self.recipe.accumulate
-        if world < 1 or not 0 <= rank < world:
-            raise ConfigError("bad rank", expected=f"0 to {world - 1}", actual=rank)
-        if self.recipe.batch_size % parts:
-            raise ConfigError(
-                "the batch does not divide over the ranks and microbatches",
-                expected=f"a multiple of {parts}",
-                actual=self.recipe.batch_size,
-            )
-        num_rows, micro = self.recipe.batch_size // world, self.recipe.accumulate
-        lead = (micro, num_rows // micro) if micro > 1 else (num_rows,)
-        shape = (*lead, self.recipe.seq_len)
-        return Part(first_row=rank * num_rows, num_rows=num_rows, shape=shape)
+    def seats(self, step: int, part: Part) -> np.ndarray:
+        """Return which seats of a step are in a part, int64; -1: none, the row is padding."""
+        key = (part, self.deal.num_rows_in(step))
+        seats = self._seats.get(key)
+        if seats is None:
+            seats = self._seats[key] = part.seats(key[1])
+        return seats
 
-    def memory(self, part: Part, allocate: Allocate = np.empty) -> BatchMemory:
-        """Return memory for a batch of a rank's part."""
-        return BatchMemory(part.num_rows, self.recipe.seq_len, allocate=allocate)
+    def memory(
+        self, part: Part, allocate: Allocate | None = None, *, masked: bool = False
+    ) -> BatchMemory:
+        """Return memory for a batch of a rank's part; that of a batch nobody holds, if there is."""
+        allocate = self.pool.array if allocate is None else allocate
+        return BatchMemory(part.num_rows, self.recipe.seq_len, allocate=allocate, masked=masked)
 
-    def make(self, step: int, part: Part, memory: BatchMemory, *, threads: int = 1) -> Batch:
+    def make(
+        self,
+        step: int,
+        part: Part,
+        memory: BatchMemory,
+        *,
+        threads: int = 1,
+        extra: Sequence[str] = (),
+    ) -> Batch:
         """Return a rank's part of a step's batch."""
-        start, shape = step * self.recipe.batch_size + part.first_row, part.shape
-        self._watch.check(start + part.num_rows)
-        if self._assembler.fill_plain(start, memory, threads=threads):
-            return Batch(
-                step=step,
-                input_ids=_shaped(memory.input_ids, shape),
-                labels=_shaped(memory.labels, shape),
-                **self._common.of_shape(shape),
-            )
-        rows = memory.rows()
-        self._assembler.fill(start, rows, threads=threads)
+        self._watch.check(step * self.recipe.batch_size + self.deal.num_rows_in(step))
+        return self.make_rows(
+            step, self.seats(step, part), part.shape, memory, threads=threads, extra=extra
+        )
+
+    def make_rows(
+        self,
+        step: int,
+        seats: np.ndarray,
+        shape: tuple[int, ...],
+        memory: BatchMemory,
+        *,
+        threads: int = 1,
+        extra: Sequence[str] = (),
+    ) -> Batch:
+        """Return a batch of the rows in these seats of a step."""
+        fields: dict[str, np.ndarray]
+        if self._assembler.fill_plain(step, seats, memory, threads=threads):
+            fields = dict(self._common.of_shape(shape))
+            if "attention_mask" not in extra:
+                del fields["made_mask"]
+        else:
+            self._assembler.fill(step, seats, memory, threads=threads)
+            rows = memory.rows()
+            fields = {
+                "loss_weights": _shaped(rows.loss_weights, shape),
+                "segment_ids": _shaped(rows.segment_ids, shape),
+                "position_ids": _shaped(rows.position_ids, shape),
+            }
+            if memory.mask is not None:
+                fields["made_mask"] = _shaped(memory.mask, shape)
+        if "document_ids" in extra:
+            located = self._assembler.locate(step, seats)
+            fields["document_ids"] = document_ids_of(self._plans, located, shape)
         return Batch(
             step=step,
-            input_ids=_shaped(rows.input_ids, shape),
-            labels=_shaped(rows.labels, shape),
-            loss_weights=_shaped(rows.loss_weights, shape),
-            segment_ids=_shaped(rows.segment_ids, shape),
-            position_ids=_shaped(rows.position_ids, shape),
+            input_ids=_shaped(memory.input_ids, shape),
+            labels=_shaped(memory.labels, shape),
+            source_ids=_shaped(memory.source_ids, shape[:-1]),
+            **fields,
         )
+
+    def locate(self, step: int) -> Located:
+        """Return source, epoch and row of each row of a global step."""
+        return self._assembler.locate(step, np.arange(self.deal.num_rows_in(step)))
 
     def denominators(self, step: int) -> Denominators:
         """Return what losses of a global step are divided by."""
-        size = self.recipe.batch_size
-        return add_up(*self._assembler.weigh(step * size, size))
+        return add_up(*self._assembler.weigh(step, np.arange(self.deal.num_rows_in(step))))
 
     def announce(self, step: int, part: Part) -> None:
         """Have the system read what a part of a step is made of, without waiting for it."""
-        start = step * self.recipe.batch_size + part.first_row
-        self._assembler.announce(start, part.num_rows)
+        self._assembler.announce(step, self.seats(step, part))
 
 
 def _shaped(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

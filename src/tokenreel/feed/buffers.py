@@ -16,31 +16,39 @@ from tokenreel.errors import ConfigError
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.gather import Gathered
 
-Allocate = Callable[[tuple[int, int], Any], np.ndarray]
-ID, COUNT, WEIGHT = np.dtype(np.int64), np.dtype(np.int32), np.dtype(np.float32)
+Allocate = Callable[[tuple[int, ...], Any], np.ndarray]
+ID, COUNT, WEIGHT, MASK = map(np.dtype, (np.int64, np.int32, np.float32, bool))
 
 
 class BatchMemory:
     """The memory of one batch: ids at once, segments, positions and weights when first needed.
 
-    `allocate(shape, dtype)` returns an array for each of the five, contiguous and writable.
+    `allocate(shape, dtype)` returns an array for each, contiguous and writable. With `masked`
+    there is one for attention_mask too. source_ids, int32 [rows], are few: nobody allocates them.
     """
 
-    def __init__(self, num_rows: int, seq_len: int, *, allocate: Allocate = np.empty) -> None:
-        self._allocate = allocate if allocate is np.empty else _checked(allocate)
-        self.input_ids = self._allocate((num_rows, seq_len), ID)
-        self.labels = self._allocate((num_rows, seq_len), ID)
+    def __init__(
+        self, num_rows: int, seq_len: int, *, allocate: Allocate = np.empty, masked: bool = False
+    ) -> None:
+        self._allocate, self._masked = allocate, masked
+        self.input_ids = allocate((num_rows, seq_len), ID)
+        self.labels = allocate((num_rows, seq_len), ID)
+        self.source_ids = np.empty(num_rows, COUNT)
+        self.mask: np.ndarray | None = None
         self._rows: Gathered | None = None
 
     @classmethod
-    def of(cls, batch: Batch, *, shape: tuple[int, ...]) -> BatchMemory:
+    def of(cls, batch: Batch, *, shape: tuple[int, ...], masked: bool) -> BatchMemory:
         """Return the memory of a batch of this shape that is no longer needed."""
         lent = cls.__new__(cls)
-        lent._allocate = np.empty
+        lent._allocate, lent._masked = np.empty, masked
         lent.input_ids = _fitting(batch.input_ids, shape, ID)
         lent.labels = _fitting(batch.labels, shape, ID)
-        lent._rows = None
+        lent.source_ids = np.empty(len(lent.input_ids), COUNT)
+        lent.mask, lent._rows = None, None
         if batch.segment_ids.flags.writeable:  # else it is a view that all batches share
+            if masked and batch.made_mask is not None:
+                lent.mask = _fitting(batch.made_mask, shape, MASK)
             lent._rows = Gathered(
                 input_ids=lent.input_ids,
                 labels=lent.labels,
@@ -51,14 +59,17 @@ class BatchMemory:
         return lent
 
     def rows(self) -> Gathered:
-        """Return all five arrays, [rows, T]."""
+        """Return all five arrays, [rows, T]; from now on there is the mask as well, if wanted."""
+        shape = self.input_ids.shape
+        if self._masked and self.mask is None:
+            self.mask = self._allocate(shape, MASK)
         if self._rows is None:
             self._rows = Gathered(
                 input_ids=self.input_ids,
                 labels=self.labels,
-                segment_ids=self._allocate(self.input_ids.shape, COUNT),
-                position_ids=self._allocate(self.input_ids.shape, COUNT),
-                loss_weights=self._allocate(self.input_ids.shape, WEIGHT),
+                segment_ids=self._allocate(shape, COUNT),
+                position_ids=self._allocate(shape, COUNT),
+                loss_weights=self._allocate(shape, WEIGHT),
             )
         return self._rows
 
@@ -77,8 +88,10 @@ def _fitting(array: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.n
     )
 
 
-def _checked(allocate: Allocate) -> Allocate:
-    def allocate_fitting(shape: tuple[int, int], dtype: Any) -> np.ndarray:
+def checked(allocate: Allocate) -> Allocate:
+    """Return what allocates the same, and refuses memory that no batch can be put into."""
+
+    def allocate_fitting(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         return _fitting(np.asarray(allocate(shape, dtype)), shape, dtype)
 
     return allocate_fitting

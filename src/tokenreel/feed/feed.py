@@ -6,30 +6,34 @@ contiguous part of it. Iterating only counts; the state is a step and a fingerpr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
-from itertools import count
+from itertools import count, takewhile
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenreel.errors import ConfigError
+from tokenreel.errors import ConfigError, EndlessError
 from tokenreel.feed.batch import Batch
-from tokenreel.feed.batcher import Batcher, Part
-from tokenreel.feed.buffers import Allocate, BatchMemory, Ring
+from tokenreel.feed.batcher import Batcher
+from tokenreel.feed.buffers import Allocate, BatchMemory, Ring, checked
 from tokenreel.feed.denominators import Denominators
+from tokenreel.feed.ending import Ending, beyond, find_ending
+from tokenreel.feed.fields import EXTRA, known_fields
+from tokenreel.feed.parts import Part
 from tokenreel.feed.prefetch import ahead
 from tokenreel.feed.read_ahead import ReadAhead
 from tokenreel.feed.recipe import Recipe
-from tokenreel.feed.sources import open_source, order_rows, plan_rows
-from tokenreel.feed.state import check_state, make_state
+from tokenreel.feed.sources import deal_rows, open_source, order_rows, plan_rows
+from tokenreel.feed.state import Change, check_state, make_state
 from tokenreel.feed.trace import Explained, Hit, explain, where
-from tokenreel.order.order import VERSIONS, Order
-from tokenreel.order.schedule import normalised
+from tokenreel.order.order import VERSIONS, Located, Order
+from tokenreel.order.schedule import normalised, shares_of
 from tokenreel.rows.plan import RowPlan
 from tokenreel.store.canonical import digest
 from tokenreel.store.store import Store
@@ -66,10 +70,24 @@ class Feed:
             plan_rows(item, store, self.recipe)
             for item, store in zip(self.recipe.sources, self.stores, strict=True)
         )
-        self._set_order(order_rows(self.recipe, self.plans))
-        self.step = 0
-        self._changes: list[dict[str, Any]] = []
-        self._wound = 0  # how often a state was loaded
+        self.order = order_rows(self.recipe, self.plans)
+        self.deal = deal_rows(self.recipe, self.plans)
+        self._batcher = Batcher(self.recipe, self.plans, self.order, deal=self.deal)
+        self._ending: Ending | None = None
+        self._ending_of: Order | None = None  # the order that the ending was found for
+        self._step = 0
+        self._is_placed = True  # whether the step was chosen, and not come to by streaming
+        self._num_loads = 0
+        self._changes: list[Change] = []
+
+    @property
+    def step(self) -> int:
+        """The step that comes next; may be set."""
+        return self._step
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self._step, self._is_placed = step, True
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -89,17 +107,51 @@ class Feed:
         """SHA-256 over `identity`."""
         return digest(self.identity)
 
-    def batch(self, step: int, *, rank: int = 0, world: int = 1, out: Batch | None = None) -> Batch:
+    def shape(self, *, rank: int = 0, world: int = 1) -> tuple[int, ...]:
+        """Return the shape of a rank's batches, [B, T] or [A, B, T]."""
+        return self._batcher.part(rank, world).shape
+
+    def batch(
+        self,
+        step: int,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        out: Batch | None = None,
+        extra: Sequence[str] = (),
+    ) -> Batch:
         """Return a rank's rows of a step.
 
-        `out`, an earlier batch of the same shape that is no longer needed, lends its memory:
-        fresh memory costs more than what is put into it.
+        `out`, an earlier batch of the same shape that is no longer needed, lends its memory.
+        Without, the memory of a batch that nobody holds any more is used again. `extra` fields
+        are made on request: document_ids, and attention_mask (else found when it is looked at).
         """
         batcher = self._batcher
         part = batcher.part(rank, world)
-        _check_step(step)
-        memory = batcher.memory(part) if out is None else BatchMemory.of(out, shape=part.shape)
-        return batcher.make(step, part, memory, threads=self._threads)
+        self._check_step(step)
+        masked = "attention_mask" in known_fields(extra, known=EXTRA)
+        if out is None:
+            memory = batcher.memory(part, masked=masked)
+        else:
+            memory = BatchMemory.of(out, shape=part.shape, masked=masked)
+        return batcher.make(step, part, memory, threads=self._threads, extra=extra)
+
+    def rows(self, step: int, seats: np.ndarray, *, extra: Sequence[str] = ()) -> Batch:
+        """Return rows of a step, in the order given, [n, T]; seat r is row r of batch(step)."""
+        self._check_step(step)
+        batcher, num_rows = self._batcher, self.deal.num_rows_in(step)
+        if len(seats) and not (int(seats.min()) >= 0 and int(seats.max()) < num_rows):
+            raise ConfigError("no such row in the step", expected=f"0 to {num_rows - 1:,}")
+        shape = (len(seats), self.recipe.seq_len)
+        masked = "attention_mask" in known_fields(extra, known=EXTRA)
+        memory = BatchMemory(*shape, allocate=batcher.pool.array, masked=masked)
+        wanted = np.ascontiguousarray(seats, np.int64)
+        return batcher.make_rows(step, wanted, shape, memory, extra=extra)
+
+    def locate(self, step: int) -> Located:
+        """Return source, epoch and row of each row of a global step."""
+        self._check_step(step)
+        return self._batcher.locate(step)
 
     def denominators(self, step: int) -> Denominators:
         """Return what a token mean and a sample mean of a global step are divided by.
@@ -107,7 +159,7 @@ class Feed:
         The same on every rank and for any number of ranks and microbatches. Costs some ten
         microseconds and a microsecond for each row of the global step; no batch is made.
         """
-        _check_step(step)
+        self._check_step(step)
         return self._batcher.denominators(step)
 
     def weight_sum(self, step: int) -> float:
@@ -122,29 +174,52 @@ class Feed:
         *,
         rank: int = 0,
         world: int = 1,
+        devices: int = 1,
         prefetch: int = 0,
         keep: int | None = None,
-        allocate: Allocate = np.empty,
+        allocate: Allocate | None = None,
+        extra: Sequence[str] = (),
     ) -> Iterator[Batch]:
         """Yield batches from the current step on; `prefetch` of them are made ahead.
 
-        Each batch has memory of its own, unless `keep` says for how many batches it is kept:
-        with keep=1 a batch is valid until the next is asked for, with keep=2 until the next
-        but one, then its memory is used again. `allocate(shape, dtype)` gives the memory,
-        pinned for instance; with `keep` that is asked `prefetch + keep` times and no more.
-        A change of weights holds from the next batch on; a loaded state ends the stream.
+        A run of whole passes begins anew with each stream, unless a state was loaded or the
+        step was set before.
+
+        A batch is valid as long as it is held; then its memory is used again. With `keep` it is
+        valid for so many batches: with keep=1 until the next is asked for, with keep=2 until the
+        next but one. `allocate(shape, dtype)` gives the memory, pinned for instance; with `keep`
+        that is asked `prefetch + keep` times and no more. `devices` share each microbatch: its
+        rows are filled up to a multiple. `extra` is that of `batch`. A change of weights holds
+        from the next batch on; a loaded state ends the stream.
         """
-        part = self._batcher.part(rank, world)  # refused here, not at the first batch
+        part = self._batcher.part(rank, world, devices=devices)  # refused here, not at the first
         for name, value, least in (("prefetch", prefetch, 0), ("keep", keep, 1)):
             if value is not None and value < least:
                 raise ConfigError(f"bad {name}", expected=f">= {least}", actual=value)
-        fresh = partial(self._batcher.memory, part, allocate)
+        masked = "attention_mask" in known_fields(extra, known=EXTRA)
+        wanted = None if allocate is None else checked(allocate)
+        fresh = partial(self._batcher.memory, part, wanted, masked=masked)
         ring = None if keep is None else Ring(prefetch + keep, fresh)
         memories = (fresh() if ring is None else ring[number] for number in count())
-        return self._stream(part, prefetch, memories)
+        self._begin()
+        return self._stream(part, prefetch, memories, extra)
+
+    def _begin(self) -> None:
+        """Go to the step that a stream begins with, or say that there is none left."""
+        if self._is_placed:
+            self._is_placed = False
+        elif self.recipe.passes is not None:
+            self._step = 0
+        elif self.num_steps is not None and self.step >= self.num_steps:
+            warnings.warn(
+                f"the run has ended: all {self.num_steps:,} steps were streamed, no batch is left; "
+                "load a state or set the step to begin again; an evaluation is a recipe with "
+                "passes=1, which begins anew each time",
+                stacklevel=3,
+            )
 
     def _stream(
-        self, part: Part, prefetch: int, memories: Iterator[BatchMemory]
+        self, part: Part, prefetch: int, memories: Iterator[BatchMemory], extra: Sequence[str]
     ) -> Iterator[Batch]:
         threads = self._threads if prefetch == 0 else 1  # else each makes a batch
         read_ahead = ReadAhead(lambda step: self._batcher.announce(step, part))
@@ -152,35 +227,73 @@ class Feed:
         def make(job: tuple[int, BatchMemory]) -> tuple[Batcher, BatchMemory, Batch]:
             (step, memory), batcher = job, self._batcher
             read_ahead.before(step)
-            batch = batcher.make(step, part, memory, threads=threads)
+            batch = batcher.make(step, part, memory, threads=threads, extra=extra)
             read_ahead.after(step)
             return batcher, memory, batch
 
-        end = self.recipe.steps
-        steps = count(self.step) if end is None else range(self.step, end)
-        wound, jobs = self._wound, zip(steps, memories, strict=False)
+        steps = takewhile(self._is_within, count(self.step))
+        num_loads, jobs = self._num_loads, zip(steps, memories, strict=False)
         with closing(ahead(make, jobs, depth=prefetch, threads=self._threads)) as made:
             for batcher, memory, batch in made:
-                if wound != self._wound:
+                if num_loads != self._num_loads:
                     raise ConfigError(
                         "a state was loaded while the feed was streamed",
                         remedy="begin another stream: it starts at the step of the state",
                     )
                 # A batch made ahead of a change of weights is of an order that is gone.
                 if batcher is not self._batcher:
+                    if not self._is_within(batch.step):
+                        break
                     batch = make((batch.step, memory))[2]
-                self.step = batch.step + 1
+                self._step = batch.step + 1
                 yield batch
+                # Else this loop would hold a batch that its consumer has dropped.
+                del batch, memory
+        ending = self.ending
+        if ending is not None and any(ending.unshown.values()) and self.step == ending.steps:
+            warnings.warn(str(ending), stacklevel=2)
+
+    def _is_within(self, step: int) -> bool:
+        return self.num_steps is None or step < self.num_steps
+
+    @property
+    def ending(self) -> Ending | None:
+        """Where the run ends of itself, and what it leaves unshown; None: nowhere."""
+        if self._ending_of is not self.order:
+            self._ending, self._ending_of = find_ending(self.order, self.deal), self.order
+        return self._ending
+
+    @property
+    def num_steps(self) -> int | None:
+        """How many steps the run has; None: it has no end.
+
+        Those of the recipe, or as many as there are rows for: `passes` over all of them, or up
+        to where a source has run out of its `max_epochs`.
+        """
+        ending = self.ending
+        ends = (self.recipe.steps, None if ending is None else ending.steps)
+        return min((end for end in ends if end is not None), default=None)
 
     def __len__(self) -> int:
-        """How many steps the recipe has, or one pass over all rows of all sources takes."""
-        if self.recipe.steps is not None:
-            return self.recipe.steps
-        return -(-sum(plan.num_rows for plan in self.plans) // self.recipe.batch_size)
+        """How many steps the run has; EndlessError if it has no end."""
+        if self.num_steps is None:
+            raise EndlessError(
+                "a run without end has no length",
+                remedy="give the recipe steps; or passes, to show every row so many times; or its "
+                "sources max_epochs",
+            )
+        return self.num_steps
+
+    def _check_step(self, step: int) -> None:
+        if step < 0:
+            raise ConfigError("bad step", expected=">= 0", actual=step)
+        if self.ending is not None and step >= self.ending.steps:
+            raise beyond(self.ending, step)
 
     def epoch_of(self, step: int) -> dict[str, float]:
         """Return how many epochs of each source come before a step."""
-        _check_step(step)
+        if step < 0:
+            raise ConfigError("bad step", expected=">= 0", actual=step)
         counts = self.order.counts(step * self.recipe.batch_size)
         return {
             source.name: int(count) / plan.num_rows
@@ -191,7 +304,6 @@ class Feed:
         self, step: int, *, tokenizer: str | PathLike[str] | Tokenizer | None = None
     ) -> Explained:
         """Say which documents a step shows, row by row; with a tokenizer, also their text."""
-        _check_step(step)
         if tokenizer is None:
             return explain(self, step)
         from tokenreel.text.tokenizers import load_tokenizer  # only a text needs it
@@ -204,22 +316,34 @@ class Feed:
         """Say which steps show a document of a source."""
         return where(self, source, document, start_step=start_step, stop_step=stop_step)
 
-    def _set_order(self, order: Order) -> None:
-        self.order = order
-        self._batcher = Batcher(self.recipe, self.plans, order)
-
     def change_weights(self, weights: Mapping[str, float]) -> None:
         """Go on with other weights from the current step on; no row is repeated or lost.
 
-        Phases of the recipe that have not come yet no longer do.
+        What a source was owed of its share by then is carried over. Phases of the recipe that
+        have not come yet no longer do. Weights that hold already change nothing.
         """
-        self._set_order(self._changed(self.order, self.step, weights))
-        self._changes.append({"step": self.step, "weights": dict(weights)})
-
-    def _changed(self, order: Order, step: int, weights: Mapping[str, float]) -> Order:
+        if self.recipe.passes is not None:
+            raise ConfigError("whole passes have no weights", remedy="leave passes out")
         names = [source.name for source in self.recipe.sources]
         shares = normalised(weights, names, temperature=self.recipe.temperature)
-        return order.change(step * self.recipe.batch_size, shares)
+        position = self.step * self.recipe.batch_size
+        if np.array_equal(self.order.shares_from(position), shares):  # type: ignore[arg-type]
+            return
+        self._set_order(self.order.change(position, shares))
+        self._changes.append((self.step, tuple(float(weights.get(name, 0)) for name in names)))
+
+    @property
+    def changes(self) -> list[dict[str, Any]]:
+        """The weights that were changed on the way: from which step on, and which."""
+        names = [source.name for source in self.recipe.sources]
+        return [
+            {"step": step, "weights": dict(zip(names, weights, strict=True))}
+            for step, weights in self._changes
+        ]
+
+    def _set_order(self, order: Order) -> None:
+        self.order = order
+        self._batcher = self._batcher.in_order(order)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the feed is: a step, and what it must fit to be loaded."""
@@ -227,14 +351,15 @@ class Feed:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where the state says; a state of something else raises MismatchError."""
-        check_state(state, self.identity)
-        order = order_rows(self.recipe, self.plans)
-        for change in state["changes"]:
-            order = self._changed(order, change["step"], change["weights"])
-        self._set_order(order)
-        self._changes = [dict(change) for change in state["changes"]]
+        changes = check_state(state, self.identity)
+        size, temperature = self.recipe.batch_size, self.recipe.temperature
+        shares = [
+            (step * size, shares_of(weights, temperature=temperature)) for step, weights in changes
+        ]
+        self._set_order(order_rows(self.recipe, self.plans).changed(shares))
+        self._changes = changes
         self.step = state["step"]
-        self._wound += 1
+        self._num_loads += 1
 
 
 def _checked_threads(threads: int) -> int:
@@ -243,11 +368,6 @@ def _checked_threads(threads: int) -> int:
             "bad number of threads", expected=f"1 to {MOST_THREADS:,}", actual=threads
         )
     return threads
-
-
-def _check_step(step: int) -> None:
-    if step < 0:
-        raise ConfigError("bad step", expected=">= 0", actual=step)
 
 
 def _as_spec(tokenizer: str | PathLike[str] | Tokenizer) -> str | Path | Tokenizer:

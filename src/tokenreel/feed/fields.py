@@ -6,14 +6,29 @@ from collections.abc import Sequence
 
 from tokenreel.errors import ConfigError
 
-FIELDS = ("input_ids", "labels", "loss_weights", "segment_ids", "position_ids", "attention_mask")
+FIELDS = (
+    "input_ids",
+    "labels",
+    "loss_weights",
+    "segment_ids",
+    "position_ids",
+    "attention_mask",
+    "source_ids",
+)
+EXTRA = ("attention_mask", "document_ids")  # made on request alone
+ALL = (*FIELDS, "document_ids")
 
 
-def known_fields(fields: Sequence[str]) -> tuple[str, ...]:
+def known_fields(fields: Sequence[str], *, known: Sequence[str] = ALL) -> tuple[str, ...]:
     """Return the fields; ConfigError names those that no batch has."""
-    unknown = [name for name in fields if name not in FIELDS]
+    unknown = [name for name in fields if name not in known]
     if unknown:
         raise ConfigError(
-            "unknown fields of a batch", expected=", ".join(FIELDS), actual=", ".join(unknown)
+            "unknown fields of a batch", expected=", ".join(known), actual=", ".join(unknown)
         )
     return tuple(fields)
+
+
+def extra_of(fields: Sequence[str]) -> tuple[str, ...]:
+    """Return those of the fields that a feed must be asked for."""
+    return tuple(name for name in fields if name in EXTRA)

@@ -8,7 +8,7 @@ weighs 0, or is padding, which is known by position and never by value. The kern
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -42,10 +42,11 @@ class Gathered:
     position_ids: np.ndarray
     loss_weights: np.ndarray
 
-    def part(self, start: int, stop: int) -> Gathered:
-        """Return rows start to stop, sharing memory."""
-        chosen = {item.name: getattr(self, item.name)[start:stop] for item in fields(self)}
-        return Gathered(**chosen)
+    def fill_padding(self, numbers: np.ndarray, *, pad_id: int) -> None:
+        """Make rows with these numbers all padding: no segment, nothing to train."""
+        self.input_ids[numbers], self.labels[numbers] = pad_id, IGNORED
+        self.segment_ids[numbers], self.position_ids[numbers] = 0, 0
+        self.loss_weights[numbers] = 0
 
 
 def empty_rows(num_rows: int, seq_len: int) -> Gathered:

@@ -2,7 +2,8 @@
 
 Fresh memory costs more than what is put into it: the pages of a new 64 MB array are
 faulted in at 4 GB/s, those of an old one are there. An array is taken back only when the
-last view of it, a tensor over it among them, is gone.
+last view of it, a tensor over it among them, is gone. At most 32 are kept, and no more than
+were in use at once.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-KEPT = 16  # arrays; a batch or two and what is made ahead
+KEPT = 32  # arrays that are known; those beyond belong to whoever holds them
 
 
 class Memory:

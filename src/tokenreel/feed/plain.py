@@ -13,11 +13,12 @@ class CommonFields:
             "segment_ids": np.ones(seq_len, np.int32),
             "position_ids": np.arange(seq_len, dtype=np.int32),
             "loss_weights": np.ones(seq_len, np.float32),
+            "made_mask": np.ones(seq_len, bool),
         }
         self._views: dict[tuple[int, ...], dict[str, np.ndarray]] = {}
 
     def of_shape(self, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
-        """Return segments, positions and weights of a batch of this shape."""
+        """Return segments, positions, weights and mask of a batch of this shape."""
         if shape not in self._views:
             views = {name: np.broadcast_to(row, shape) for name, row in self._row.items()}
             self._views[shape] = views

@@ -76,7 +76,11 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What a run is fed with; batch_size counts the rows of one step over all ranks."""
+    """What a run is fed with; batch_size counts the rows of one step over all ranks.
+
+    With `passes`, every row of every source is shown exactly so many times, then the run ends:
+    an evaluation. Without, sources are mixed by their weights, for `steps` steps or without end.
+    """
 
     __pydantic_config__: ClassVar[object] = STRICT
 
@@ -89,10 +93,11 @@ class Recipe:
     accumulate: int = 1
     pad_id: int = 0
     steps: int | None = None
+    passes: int | None = None
 
     def __post_init__(self) -> None:
         _check_types(self)
-        for name in ("seq_len", "batch_size", "accumulate", "steps"):
+        for name in ("seq_len", "batch_size", "accumulate", "steps", "passes"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ConfigError(f"bad {name}", expected=">= 1", actual=getattr(self, name))
         if not self.sources:
@@ -106,6 +111,8 @@ class Recipe:
                 expected=f"a multiple of {self.accumulate}",
                 actual=self.batch_size,
             )
+        if self.passes is not None:
+            _refuse_weights(self)
 
     @classmethod
     def read(cls, path: str | PathLike[str], *, overrides: Sequence[str] = ()) -> Recipe:
@@ -117,6 +124,24 @@ class Recipe:
         folder = Path(path).parent
         sources = [replace(item, path=str(folder / item.path)) for item in recipe.sources]
         return replace(recipe, sources=sources)
+
+
+def _refuse_weights(recipe: Recipe) -> None:
+    """Refuse what would decide how often rows are shown, where whole passes decide it."""
+    given = {
+        "steps": recipe.steps is not None,
+        "phases": bool(recipe.phases),
+        "temperature": recipe.temperature != 1.0,
+        "weight": any(source.weight != 1.0 for source in recipe.sources),
+        "max_epochs": any(source.max_epochs is not None for source in recipe.sources),
+    }
+    for name, is_given in given.items():
+        if is_given:
+            raise ConfigError(
+                f"passes and {name} contradict each other",
+                expected=f"{recipe.passes} of every row",
+                remedy=f"leave {name} out: each row is shown so many times; or leave out passes",
+            )
 
 
 # What a setting may be, by how its type is written above; a bool is no number.

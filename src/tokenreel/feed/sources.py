@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tokenreel.feed.recipe import Recipe, Source
+from tokenreel.order.deal import Deal, deal_key
 from tokenreel.order.order import Order, SourceRows
-from tokenreel.order.schedule import Change, normalised
+from tokenreel.order.schedule import Change, normalised, shares_of
 from tokenreel.rows.episodes import Episodes
 from tokenreel.rows.packed import Packed
 from tokenreel.rows.plan import RowPlan
@@ -66,6 +67,19 @@ def _survey_cache(store: Store) -> PlanCache | None:
 
 def order_rows(recipe: Recipe, plans: Sequence[RowPlan]) -> Order:
     """Return the order of a recipe's run."""
+    rows = [
+        SourceRows(
+            name=source.name,
+            num_rows=plan.num_rows,
+            shuffle=source.shuffle,
+            max_epochs=source.max_epochs if recipe.passes is None else recipe.passes,
+        )
+        for source, plan in zip(recipe.sources, plans, strict=True)
+    ]
+    if recipe.passes is not None:
+        # By their sizes, so that all sources end with the pass.
+        sizes = shares_of([item.num_rows for item in rows], temperature=1.0)
+        return Order(rows, shares=None if _is_in_order(recipe) else sizes, seed=recipe.seed)
     names = [source.name for source in recipe.sources]
     weights = {source.name: source.weight for source in recipe.sources}
     changes = [
@@ -76,14 +90,19 @@ def order_rows(recipe: Recipe, plans: Sequence[RowPlan]) -> Order:
         )
         for phase in recipe.phases
     ]
-    rows = [
-        SourceRows(
-            name=source.name,
-            num_rows=plan.num_rows,
-            shuffle=source.shuffle,
-            max_epochs=source.max_epochs,
-        )
-        for source, plan in zip(recipe.sources, plans, strict=True)
-    ]
     shares = normalised(weights, names, temperature=recipe.temperature)
     return Order(rows, shares=shares, changes=changes, seed=recipe.seed)
+
+
+def deal_rows(recipe: Recipe, plans: Sequence[RowPlan]) -> Deal:
+    """Return how the rows of a recipe's steps are dealt to their seats."""
+    num_rows = None
+    if recipe.passes is not None:
+        num_rows = recipe.passes * sum(plan.num_rows for plan in plans)
+    is_dealt = len(plans) > 1 and not (recipe.passes is not None and _is_in_order(recipe))
+    key = deal_key(recipe.seed) if is_dealt else None
+    return Deal(batch_size=recipe.batch_size, num_rows=num_rows, key=key)
+
+
+def _is_in_order(recipe: Recipe) -> bool:
+    return not any(source.shuffle for source in recipe.sources)

@@ -1,8 +1,9 @@
 """Everything a batch is made from, laid out once for the kernel that makes it in one call.
 
-Order, plans, shards, turns and weights as two tables of numbers and addresses (layout:
-native/native.h). A shard is opened when a row first needs it; opening one, or turning to
-another epoch, replaces a table and alters none, so threads may share them. Marks say which
+Plans, shards, turns and weights as two tables of numbers and addresses (layout:
+native/native.h). They do not know the weights of sources, so a change of weights keeps
+them. A shard is opened when a row first needs it; opening one, or turning to another epoch,
+replaces a table and alters none, so threads may share them. Marks say which
 document and which turn is at every 4,096th token of a shard: 8 bytes each, 0.1 % of the
 tokens' size, instead of a search that misses the cache at every step.
 """
@@ -14,9 +15,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from tokenreel import native
-from tokenreel.feed.gather import Gathered
-from tokenreel.order.order import Order
-from tokenreel.order.permutation import ROUNDS
+from tokenreel.feed.buffers import BatchMemory
+from tokenreel.order.deal import Deal
+from tokenreel.order.mixture import Mixture
+from tokenreel.order.order import Order, SourceRows
+from tokenreel.order.permutation import ROUNDS, round_keys_of, sides_of
 from tokenreel.order.schedule import MAX_TIME
 from tokenreel.rows.episodes import Episodes
 from tokenreel.rows.packed import Packed
@@ -66,25 +69,29 @@ NO_LIMIT = 2**63 - 1
 
 
 class Tables:
-    """What the kernel `assemble` needs to make rows of these plans in this order."""
+    """What the kernels need to make rows of these plans; orders differ in their weights alone."""
 
-    def __init__(self, plans: Sequence[RowPlan], order: Order, *, pad_id: int) -> None:
+    def __init__(
+        self, plans: Sequence[RowPlan], order: Order, *, deal: Deal, seq_len: int, pad_id: int
+    ) -> None:
         self._kernels = native.extension()
         self._splits = [plan.split for plan in plans]
         self._cut = [isinstance(plan, Windows) and plan.by_document for plan in plans]
-        self._order = order
-        self._pad_id = pad_id
+        self._deal = deal
+        self._deal_key = b"" if deal.key is None else np.array([deal.key], np.uint64).data
+        self._seq_len, self._pad_id = seq_len, pad_id
         self._held: list[np.ndarray] = []  # what the tables point to
         self._first_shard = np.cumsum([0, *(len(split.shards) for split in self._splits)])
         self._shards = np.zeros(self._first_shard[-1], SHARD)
         sources = np.zeros(len(plans), SOURCE)
-        for number, plan in enumerate(plans):
-            self._lay_out(sources[number], plan, number)
         permutations = np.zeros((len(plans), EPOCHS, 2 + ROUNDS), np.uint64)
+        for number, (plan, item) in enumerate(zip(plans, order.sources, strict=True)):
+            self._lay_out(sources[number], plan, item, number)
+            permutations[number, :, :2] = sides_of(plan.num_rows)
         self._epochs = (sources, permutations)
 
-    def _lay_out(self, source: np.void, plan: RowPlan, number: int) -> None:
-        item, split = self._order.sources[number], plan.split
+    def _lay_out(self, source: np.void, plan: RowPlan, item: SourceRows, number: int) -> None:
+        split = plan.split
         dtype = split.shards[0].token_file.dtype
         source["kind"], columns = columns_of(plan)
         source["num_rows"] = plan.num_rows
@@ -105,63 +112,57 @@ class Tables:
         self._held.append(held)
         return int(held.ctypes.data)
 
-    def fill_rows(self, start: int, rows: Gathered, *, threads: int = 1) -> int:
-        """Fill rows with those from a position on; return what `fill` returns."""
-        return self.fill(
-            start,
-            rows.input_ids,
-            rows.labels,
-            rows.segment_ids,
-            rows.position_ids,
-            rows.loss_weights,
-            threads=threads,
-        )
-
     def fill(
         self,
-        start: int,
-        input_ids: np.ndarray,
-        labels: np.ndarray,
-        segment_ids: np.ndarray | None = None,
-        position_ids: np.ndarray | None = None,
-        loss_weights: np.ndarray | None = None,
+        order: Order,
+        step: int,
+        seats: np.ndarray,
+        memory: BatchMemory,
         *,
+        plain: bool = False,
         threads: int = 1,
     ) -> int:
-        """Fill arrays [rows, T] with the rows from a position on; return 0, PADDED or OTHERWISE.
+        """Fill rows with those in seats of a step; return 0, PADDED or OTHERWISE.
 
-        `threads` share the work where there is enough of it.
+        `plain`: inputs, labels and sources alone. `threads` share the work where there is enough.
 
-        PADDED: some row is, and there are no `segment_ids` to say so. OTHERWISE: the general
-        way must do it, or say what is wrong. What was filled is then worth nothing.
+        PADDED: some row is, and there are no segments to say so. OTHERWISE: the general way
+        must do it, or say what is wrong. What was filled is then worth nothing.
         """
-        count, seq_len = input_ids.shape
-        rows = (input_ids, labels, segment_ids, position_ids, loss_weights)
-        return self._call("assemble", start, count, seq_len, self._pad_id, *rows, threads)
+        settings = (self._seq_len, self._pad_id, threads)
+        more: tuple[np.ndarray | None, ...] = (None,) * 4
+        if not plain:
+            rows = memory.rows()
+            more = (rows.segment_ids, rows.position_ids, rows.loss_weights, memory.mask)
+        arrays = (memory.input_ids, memory.labels, *more, memory.source_ids)
+        return self._call("assemble", order, step, seats, *settings, *arrays)
 
-    def announce(self, start: int, count: int, seq_len: int) -> None:
-        """Have the system read the pages of the rows from a position on, without waiting."""
-        self._call("announce", start, count, seq_len, count)
+    def announce(self, order: Order, step: int, seats: np.ndarray) -> None:
+        """Have the system read the pages of the rows in seats of a step, without waiting."""
+        self._call("announce", order, step, seats, self._seq_len)
 
-    def weigh(self, start: int, weights: np.ndarray, samples: np.ndarray, seq_len: int) -> int:
+    def weigh(
+        self, order: Order, step: int, seats: np.ndarray, weights: np.ndarray, samples: np.ndarray
+    ) -> int:
         """Put the sum of weights (float64) and the samples (int64) of each row into arrays."""
-        return self._call("weigh", start, len(weights), seq_len, weights, samples)
+        return self._call("weigh", order, step, seats, self._seq_len, weights, samples)
 
-    def _call(self, name: str, start: int, count: int, *args: object) -> int:
+    def _call(self, name: str, order: Order, step: int, seats: np.ndarray, *args: object) -> int:
         """Call a kernel, open what shards it asks for, turn to the epoch it needs."""
-        era = self._order.era(start)
-        if start - era.start + count > MAX_TIME:
+        start, num_rows = step * self._deal.batch_size, self._deal.num_rows_in(step)
+        era = order.era(start)
+        local = start - era.start
+        if not isinstance(era.mixture, Mixture) or local + num_rows > MAX_TIME:
             return OTHERWISE
         kernel, turned = getattr(self._kernels, name), False
         while True:
             sources, permutations = self._epochs
-            missing: int = kernel(
-                start - era.start, sources, self._shards, permutations, *era.tables, *args
-            )
+            tables = (self._deal_key, sources, self._shards, permutations, *era.mixture.tables)
+            missing: int = kernel(local, step, num_rows, seats, *tables, *args)
             if missing > 0:
                 self._open_shard(missing - 1)
             elif missing == NO_EPOCH and not turned:
-                self._turn_to(start)
+                self._turn_to(order, start)
                 turned = True
             else:
                 return OTHERWISE if missing == NO_EPOCH else missing
@@ -191,16 +192,12 @@ class Tables:
             entry["num_turns"], entry["turns"] = len(shard.turns), self._address(shard.turns)
             entry["turn_marks"] = self._address(_marks(shard.turns["start"], shard.num_tokens))
 
-    def _turn_to(self, start: int) -> None:
+    def _turn_to(self, order: Order, start: int) -> None:
         """Put the permutations of the epochs that come at a position into new tables."""
         sources, permutations = self._epochs[0].copy(), self._epochs[1].copy()
-        for s, given in enumerate(self._order.counts(start).tolist()):
-            epoch = given // int(sources["num_rows"][s])
-            sources["epoch"][s] = epoch
-            for later in range(EPOCHS):
-                permutation = self._order.permutation(s, epoch + later)
-                permutations[s, later, :2] = permutation.sides
-                permutations[s, later, 2:] = permutation.round_keys
+        sources["epoch"] = order.counts(start) // sources["num_rows"]
+        epochs = sources["epoch"][:, None] + np.arange(EPOCHS)
+        permutations[:, :, 2:] = round_keys_of(order.keys_of_epochs(epochs))
         self._epochs = (sources, permutations)
 
 
@@ -239,11 +236,9 @@ def _marks(starts: np.ndarray, num_tokens: int) -> np.ndarray:
     return np.maximum(np.searchsorted(starts, tokens, side="right") - 1, 0)
 
 
-def tables_for(plans: Sequence[RowPlan], order: Order, *, pad_id: int) -> Tables | None:
-    """Return the tables of these plans, or None where only the general way serves."""
-    if native.extension() is None or not all(map(_fits, plans)):
-        return None
-    return Tables(plans, order, pad_id=pad_id)
+def has_tables(plans: Sequence[RowPlan]) -> bool:
+    """Return whether the kernels can make rows of these plans; else only the general way can."""
+    return native.extension() is not None and all(map(_fits, plans))
 
 
 def _fits(plan: RowPlan) -> bool:

@@ -74,7 +74,7 @@ class ExplainedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """All rows of a step."""
+    """All rows of a step; row r of a batch of the whole step is the r-th."""
 
     step: int
     rows: Sequence[ExplainedRow]
@@ -109,25 +109,24 @@ class Hit:
 
 def explain(feed: Feed, step: int, decode: Decode | None = None) -> Explained:
     """Say which documents a step shows; `decode` gives the text of token ids."""
-    size = feed.recipe.batch_size
-    located = feed.order.locate(step * size, size)
-    weights = feed.batch(step).loss_weights.reshape(size, -1)
+    located = feed.locate(step)
+    weights = feed.batch(step).loss_weights.reshape(-1, feed.recipe.seq_len)
     rows: dict[int, ExplainedRow] = {}
-    for source, item in enumerate(feed.recipe.sources):
+    for source in np.unique(located.source).tolist():
         mine = np.flatnonzero(located.source == source)
-        plan = feed.plans[source]
-        pieces = _by_document(plan, plan.pieces(located.row[mine]))
+        plan, name = feed.plans[source], feed.recipe.sources[source].name
+        pieces = pieces_by_document(plan, plan.pieces(located.row[mine]))
         for i, row in enumerate(mine.tolist()):
-            segments = _segments(item.name, plan.split, pieces, i, weights[row])
+            segments = _segments(name, plan.split, pieces, i, weights[row])
             if decode is not None:
                 segments = [_with_text(segment, plan.split, decode) for segment in segments]
             rows[row] = ExplainedRow(
-                row=row, source=item.name, epoch=int(located.epoch[row]), segments=segments
+                row=row, source=name, epoch=int(located.epoch[row]), segments=segments
             )
-    return Explained(step=step, rows=[rows[row] for row in range(size)])
+    return Explained(step=step, rows=[rows[row] for row in sorted(rows)])
 
 
-def _by_document(plan: RowPlan, pieces: Pieces) -> Pieces:
+def pieces_by_document(plan: RowPlan, pieces: Pieces) -> Pieces:
     """Cut windows at documents, where these are known and hold every token."""
     if not isinstance(plan, Windows) or plan.by_document or not plan.split.has_documents:
         return pieces
@@ -181,7 +180,7 @@ def where(
 ) -> list[Hit]:
     """Say which steps show a document.
 
-    Without `stop_step`, up to the recipe's end, or where it has none, that of the next epoch.
+    Without `stop_step`, up to the run's end, or where it has none, that of the next epoch.
     """
     names = [item.name for item in feed.recipe.sources]
     if source not in names:
@@ -199,8 +198,8 @@ def where(
     size, num_rows = feed.recipe.batch_size, feed.plans[number].num_rows
     first = int(feed.order.counts(start_step * size)[number]) // num_rows
     last = first + 1
-    if stop_step is None:
-        stop_step = feed.recipe.steps
+    ends = [end for end in (stop_step, feed.num_steps) if end is not None]
+    stop_step = min(ends) if ends else None
     if stop_step is not None:
         stop_step = max(stop_step, start_step)
         last = int(feed.order.counts(stop_step * size)[number]) // num_rows
@@ -209,6 +208,6 @@ def where(
         for epoch, position in feed.order.positions(number, row, epochs=range(first, last + 1)):
             step = position // size
             if start_step <= step and (stop_step is None or step < stop_step):
-                hit = Hit(epoch=epoch, step=step, row=position % size, start=start, stop=stop)
-                hits.append(hit)
+                step, seat = feed.deal.seat(position)
+                hits.append(Hit(epoch=epoch, step=step, row=seat, start=start, stop=stop))
     return sorted(hits, key=lambda hit: (hit.step, hit.row, hit.start))

@@ -15,7 +15,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.fields import FIELDS, known_fields
+from tokenreel.feed.fields import FIELDS, extra_of, known_fields
 from tokenreel.feed.recipe import Recipe
 from tokenreel.feed.reopen import reopened
 
@@ -32,18 +32,19 @@ class FeedSource:
         fields: Sequence[str] = FIELDS,
     ) -> None:
         self.feed = feed if isinstance(feed, Feed) else Feed(feed)
-        self.feed.stream(rank=rank, world=world)  # refuses what does not divide, makes nothing
+        self.feed.shape(rank=rank, world=world)  # refuses a rank that is none
         self.rank, self.world, self.fields = rank, world, known_fields(fields)
 
     def __len__(self) -> int:
-        """How many steps the recipe has, or one pass over all rows of all sources takes."""
+        """How many steps the run has; EndlessError if it has no end."""
         return len(self.feed)
 
     def __getitem__(self, step: SupportsIndex) -> dict[str, np.ndarray]:
         number = index(step)
         if not 0 <= number < len(self):
             raise IndexError(f"step {number:,} of {len(self):,}")
-        batch = self.feed.batch(number, rank=self.rank, world=self.world)
+        extra = extra_of(self.fields)
+        batch = self.feed.batch(number, rank=self.rank, world=self.world, extra=extra)
         return {name: getattr(batch, name) for name in self.fields}
 
     def __repr__(self) -> str:

@@ -2,7 +2,8 @@
 
 A batch is a dict of jax.Array of the whole global step, [B, T] or, with accumulation,
 [A, B, T]; each process reads the rows that its devices hold and no others. Token ids are
-int32 unless 64-bit types are switched on.
+int32 unless 64-bit types are switched on. `evaluate` and `loss_by_source` say whose loss
+it is.
 
 >>> import tempfile, tokenreel
 >>> path = tempfile.mkdtemp() + "/s"
@@ -21,5 +22,6 @@ from __future__ import annotations
 
 from tokenreel.feed.fields import FIELDS
 from tokenreel.jax.loader import FeedLoader
+from tokenreel.jax.loss import evaluate, loss_by_source
 
-__all__ = ["FIELDS", "FeedLoader"]
+__all__ = ["FIELDS", "FeedLoader", "evaluate", "loss_by_source"]

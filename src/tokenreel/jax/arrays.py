@@ -34,18 +34,16 @@ class Arrays:
         return {name: self._field(batch, name) for name in self.fields}
 
     def _field(self, batch: Batch, name: str) -> jax.Array:
-        array = batch.segment_ids if name == "attention_mask" else getattr(batch, name)
+        array = getattr(batch, name)
         if array.flags.writeable:
-            return self._place(_host(name, array))
+            return self._place(_host(array))
         kept = self._common.get(name)
         if kept is None or kept[0] is not array or kept[1].is_deleted():
-            kept = self._common[name] = (array, self._place(_host(name, array)))
+            kept = self._common[name] = (array, self._place(_host(array)))
         return kept[1]
 
 
-def _host(name: str, array: np.ndarray) -> np.ndarray:
-    if name == "attention_mask":
-        return array > 0
+def _host(array: np.ndarray) -> np.ndarray:
     return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
 
 

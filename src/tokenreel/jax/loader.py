@@ -13,18 +13,20 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.fields import FIELDS
+from tokenreel.feed.fields import FIELDS, extra_of
 from tokenreel.feed.recipe import Recipe
 from tokenreel.jax.arrays import ArrayBatch, Arrays, check_ids_fit
-from tokenreel.jax.ranks import agree, open_together, ranks_of
+from tokenreel.jax.ranks import agree, held_by, open_together
 
 
 class FeedLoader:
     """Batches from the current step on, as dicts of arrays of the whole global step.
 
     `sharding` is for [B, T] or, with accumulation, [A, B, T]; by default the rows are shared
-    out over all devices of all processes. With accumulation a microbatch is a part of every
-    process's rows, so its rows differ with the number of processes, those of a step do not.
+    out over all devices of all processes. Any number of devices is served: where it does not
+    divide the rows, B is the next multiple, and the rows that fill it up are padding of weight
+    0. source_ids have one axis less, [B] or [A, B]. With accumulation a microbatch is a part of
+    every process's rows: its rows differ with the number of processes, those of a step do not.
 
     With `rank` and `world` given, arrays are of that rank's rows alone, on this process's
     devices: for programs that share out batches themselves.
@@ -45,23 +47,29 @@ class FeedLoader:
         self.feed = open_together(feed)
         check_ids_fit(self.feed)
         self.prefetch = prefetch
-        shape = _shape(self.feed)
         if rank is not None and world is not None:
-            self.rank, self.world = rank, world
+            self.rank, self.world, self._devices = rank, world, 1
             place = partial(jax.device_put, device=sharding)
         else:
-            over = sharding or _over_all_devices(len(shape))
-            self.rank, self.world = ranks_of(over, shape)
-            place = partial(jax.make_array_from_process_local_data, over, global_shape=shape)
+            over = sharding or _over_all_devices(2 if self.feed.recipe.accumulate == 1 else 3)
+            held = held_by(over, self.feed.recipe)
+            self.rank, self.world, self._devices = held.rank, held.world, held.devices
+            place = partial(_place, over, held.shape)
         self._arrays = Arrays(place, fields)
 
     def __len__(self) -> int:
-        """How many steps the recipe has, or one pass over all rows of all sources takes."""
+        """How many steps the run has; EndlessError if it has no end."""
         return len(self.feed)
 
     def __iter__(self) -> Iterator[ArrayBatch]:
         agree(self.feed, rank=self.rank, world=self.world)
-        stream = self.feed.stream(rank=self.rank, world=self.world, prefetch=self.prefetch)
+        stream = self.feed.stream(
+            rank=self.rank,
+            world=self.world,
+            devices=self._devices,
+            prefetch=self.prefetch,
+            extra=extra_of(self._arrays.fields),
+        )
         return map(self._arrays, stream)
 
     def state_dict(self) -> dict[str, Any]:
@@ -73,11 +81,13 @@ class FeedLoader:
         self.feed.load_state_dict(state)
 
 
-def _shape(feed: Feed) -> tuple[int, ...]:
-    recipe = feed.recipe
-    rows = recipe.batch_size // recipe.accumulate
-    whole = (rows, recipe.seq_len)
-    return (recipe.accumulate, *whole) if recipe.accumulate > 1 else whole
+def _place(over: Sharding, shape: tuple[int, ...], array: np.ndarray) -> jax.Array:
+    """Return a global array of this shape, less its last axis where the rows have none."""
+    if array.ndim < len(shape):
+        shape = shape[:-1]
+        if isinstance(over, NamedSharding):
+            over = NamedSharding(over.mesh, PartitionSpec(*over.spec[: len(shape)]))
+    return jax.make_array_from_process_local_data(over, array, global_shape=shape)
 
 
 def _over_all_devices(num_axes: int) -> NamedSharding:

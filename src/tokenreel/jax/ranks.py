@@ -1,12 +1,15 @@
 """Which rows of a step a process reads, and whether all processes see the same run.
 
 The rows follow from the sharding: processes whose devices hold the same rows (model
-parallelism) are one rank to the data. Asking all processes is two all-gathers.
+parallelism) are one rank to the data. Where the rows of a step do not divide over the
+devices, each has as many as the most of them, and what is missing is padding. Asking all
+processes is two all-gathers.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from os import PathLike
 
 import jax
@@ -20,8 +23,28 @@ from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe
 
 
-def ranks_of(sharding: Sharding, shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return (rank, world): which part of the rows of [..., B, T] is on this process's devices."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What this process holds of a global array: rank of world, `devices` parts of its rows each.
+
+    shape: of the global array, [B, T] or [A, B, T], with B filled up to what divides.
+    """
+
+    rank: int
+    world: int
+    devices: int
+    shape: tuple[int, ...]
+
+
+def held_by(sharding: Sharding, recipe: Recipe) -> Held:
+    """Return which part of the rows of a step is on this process's devices."""
+    lead = (recipe.accumulate,) if recipe.accumulate > 1 else ()
+    num_devices = len(sharding.device_set)
+    # As many rows as devices: each part of them shows how many parts there are.
+    probe = sharding.shard_shape((*lead, num_devices, recipe.seq_len))
+    num_parts = num_devices // probe[-2]
+    width = -(-recipe.batch_size // (recipe.accumulate * num_parts))
+    shape = (*lead, num_parts * width, recipe.seq_len)
     num_rows = shape[-2]
     held = {
         index[-2].indices(num_rows)[:2]
@@ -38,7 +61,8 @@ def ranks_of(sharding: Sharding, shape: tuple[int, ...]) -> tuple[int, int]:
             actual=", ".join(f"{start}:{stop}" for start, stop in sorted(held)),
             remedy="order the devices of the mesh by process along the axis of the rows",
         )
-    return min(starts) // size, num_rows // size
+    rank, world = min(starts) // size, num_rows // size
+    return Held(rank=rank, world=world, devices=size // width, shape=shape)
 
 
 def open_together(feed: Feed | Recipe | str | PathLike[str]) -> Feed:

@@ -31,43 +31,47 @@ static PyObject *answer(int64_t missing) {
     return missing == TOKENREEL_MEMORY ? PyErr_NoMemory() : PyLong_FromLongLong(missing);
 }
 
-enum { INPUTS, LABELS, SEGMENTS, POSITIONS, WEIGHTS, NUM_FIELDS };
+enum { INPUTS, LABELS, SEGMENTS, POSITIONS, WEIGHTS, MASK, SOURCE_IDS, NUM_FIELDS };
+
+/* Does each array that was given have its number of bytes? */
+static int has_sizes(const Py_buffer *v, Py_ssize_t rows, Py_ssize_t slots) {
+    const Py_ssize_t sizes[NUM_FIELDS] = {slots * 8, slots * 8, slots * 4, slots * 4,
+                                          slots * 4, slots,     rows * 4};
+    for (int i = 0; i < NUM_FIELDS; i++)
+        if ((v[i].obj || i <= LABELS) && v[i].len != sizes[i]) return 0;
+    return 1;
+}
 
 PyObject *tokenreel_assemble(PyObject *self, PyObject *args) {
     (void)self;
-    Py_buffer tables[TOKENREEL_TABLES], v[NUM_FIELDS] = {{0}};
+    Py_buffer views[TOKENREEL_REQUEST_VIEWS], v[NUM_FIELDS] = {{0}};
     tokenreel_request q;
     PyObject *result = NULL, *fields[NUM_FIELDS], *rest;
-    tokenreel_output out;
+    Py_ssize_t seq_len;
     long long pad;
     int threads;
-    if (!tokenreel_take_tables(args, tables, &q)) return NULL;
-    rest = PyTuple_GetSlice(args, 1 + TOKENREEL_TABLES, PyTuple_Size(args));
-    if (!rest || !PyArg_ParseTuple(rest, "nLOOOOOi", &out.seq_len, &pad, &fields[0], &fields[1],
-                                   &fields[2], &fields[3], &fields[4], &threads))
+    if (!tokenreel_take_request(args, views, &q)) return NULL;
+    rest = PyTuple_GetSlice(args, TOKENREEL_REQUEST_ARGS, PyTuple_Size(args));
+    if (!rest || !PyArg_ParseTuple(rest, "nLiOOOOOOO", &seq_len, &pad, &threads, &fields[0], &fields[1],
+                                   &fields[2], &fields[3], &fields[4], &fields[5], &fields[6]))
         goto done;
     for (int i = 0; i < NUM_FIELDS; i++)
         if ((i <= LABELS || fields[i] != Py_None) &&
             PyObject_GetBuffer(fields[i], &v[i], PyBUF_WRITABLE))
             goto done;
-    q.count = out.seq_len > 0 ? v[INPUTS].len / 8 / out.seq_len : 0;
-    Py_ssize_t slots = q.count * out.seq_len;
-    if (out.seq_len < 1 || v[INPUTS].len != slots * 8 || v[LABELS].len != slots * 8 ||
-        (v[SEGMENTS].buf && v[SEGMENTS].len != slots * 4) ||
-        (v[POSITIONS].buf && v[POSITIONS].len != slots * 4) ||
-        (v[WEIGHTS].buf && v[WEIGHTS].len != slots * 4)) {
+    if (seq_len < 1 || q.count > PY_SSIZE_T_MAX / 8 / seq_len || !has_sizes(v, q.count, q.count * seq_len)) {
         PyErr_SetString(PyExc_ValueError, "assemble: buffer sizes do not fit");
         goto done;
     }
-    out = (tokenreel_output){.seq_len = out.seq_len, .pad = pad, .inputs = v[INPUTS].buf,
-                             .labels = v[LABELS].buf, .segments = v[SEGMENTS].buf,
-                             .positions = v[POSITIONS].buf, .weights = v[WEIGHTS].buf,
-                             .threads = threads};
+    tokenreel_output out = {.seq_len = seq_len, .pad = pad, .inputs = v[INPUTS].buf,
+                            .labels = v[LABELS].buf, .segments = v[SEGMENTS].buf,
+                            .positions = v[POSITIONS].buf, .weights = v[WEIGHTS].buf,
+                            .mask = v[MASK].buf, .threads = threads};
     int64_t missing;
     Py_BEGIN_ALLOW_THREADS;
     tokenreel_rows rows;
-    missing = tokenreel_find(&q, out.seq_len, &rows);
-    if (!missing && !out.segments && is_padded(&rows, out.seq_len)) missing = TOKENREEL_PADDED;
+    missing = tokenreel_find(&q, seq_len, v[SOURCE_IDS].buf, &rows);
+    if (!missing && !out.segments && is_padded(&rows, seq_len)) missing = TOKENREEL_PADDED;
     if (!missing) tokenreel_fill(&rows, &out);
     tokenreel_free_rows(&rows);
     Py_END_ALLOW_THREADS;
@@ -75,7 +79,7 @@ PyObject *tokenreel_assemble(PyObject *self, PyObject *args) {
 done:
     Py_XDECREF(rest);
     tokenreel_release(v, NUM_FIELDS);
-    tokenreel_release(tables, TOKENREEL_TABLES);
+    tokenreel_release(views, TOKENREEL_REQUEST_VIEWS);
     return result;
 }
 
@@ -93,21 +97,21 @@ static void announce_bytes(const char *start, int64_t count) {
 
 PyObject *tokenreel_announce(PyObject *self, PyObject *args) {
     (void)self;
-    Py_buffer tables[TOKENREEL_TABLES];
+    Py_buffer views[TOKENREEL_REQUEST_VIEWS];
     tokenreel_request q;
     PyObject *result = NULL, *rest;
     Py_ssize_t seq_len;
-    if (!tokenreel_take_tables(args, tables, &q)) return NULL;
-    rest = PyTuple_GetSlice(args, 1 + TOKENREEL_TABLES, PyTuple_Size(args));
-    if (!rest || !PyArg_ParseTuple(rest, "nn", &seq_len, &q.count)) goto done;
-    if (seq_len < 1 || q.count < 0 || q.count > INT32_MAX) {
+    if (!tokenreel_take_request(args, views, &q)) return NULL;
+    rest = PyTuple_GetSlice(args, TOKENREEL_REQUEST_ARGS, PyTuple_Size(args));
+    if (!rest || !PyArg_ParseTuple(rest, "n", &seq_len)) goto done;
+    if (seq_len < 1) {
         PyErr_SetString(PyExc_ValueError, "announce: no such rows");
         goto done;
     }
     int64_t missing;
     Py_BEGIN_ALLOW_THREADS;
     tokenreel_rows rows;
-    missing = tokenreel_find(&q, seq_len, &rows);
+    missing = tokenreel_find(&q, seq_len, NULL, &rows);
     for (Py_ssize_t i = 0; i < rows.num_pieces && !missing; i++) {
         const tokenreel_piece *p = &rows.pieces[i];
         announce_bytes(p->tokens, p->length * (p->kind < 0 ? -p->kind : p->kind));
@@ -118,7 +122,7 @@ PyObject *tokenreel_announce(PyObject *self, PyObject *args) {
     result = answer(missing);
 done:
     Py_XDECREF(rest);
-    tokenreel_release(tables, TOKENREEL_TABLES);
+    tokenreel_release(views, TOKENREEL_REQUEST_VIEWS);
     return result;
 }
 
@@ -158,22 +162,21 @@ static void weigh_rows(const tokenreel_rows *rows, double *weights, int64_t *sam
 
 PyObject *tokenreel_weigh(PyObject *self, PyObject *args) {
     (void)self;
-    Py_buffer tables[TOKENREEL_TABLES], v[2] = {{0}};
+    Py_buffer views[TOKENREEL_REQUEST_VIEWS], v[2] = {{0}};
     tokenreel_request q;
     PyObject *result = NULL, *rest;
     Py_ssize_t seq_len;
-    if (!tokenreel_take_tables(args, tables, &q)) return NULL;
-    rest = PyTuple_GetSlice(args, 1 + TOKENREEL_TABLES, PyTuple_Size(args));
+    if (!tokenreel_take_request(args, views, &q)) return NULL;
+    rest = PyTuple_GetSlice(args, TOKENREEL_REQUEST_ARGS, PyTuple_Size(args));
     if (!rest || !PyArg_ParseTuple(rest, "nw*w*", &seq_len, &v[0], &v[1])) goto done;
-    q.count = v[0].len / 8;
-    if (seq_len < 1 || v[0].len % 8 || v[1].len != v[0].len) {
+    if (seq_len < 1 || v[0].len != q.count * 8 || v[1].len != q.count * 8) {
         PyErr_SetString(PyExc_ValueError, "weigh: buffer sizes do not fit");
         goto done;
     }
     int64_t missing;
     Py_BEGIN_ALLOW_THREADS;
     tokenreel_rows rows;
-    missing = tokenreel_find(&q, seq_len, &rows);
+    missing = tokenreel_find(&q, seq_len, NULL, &rows);
     if (!missing) weigh_rows(&rows, v[0].buf, v[1].buf);
     tokenreel_free_rows(&rows);
     Py_END_ALLOW_THREADS;
@@ -181,6 +184,6 @@ PyObject *tokenreel_weigh(PyObject *self, PyObject *args) {
 done:
     Py_XDECREF(rest);
     tokenreel_release(v, 2);
-    tokenreel_release(tables, TOKENREEL_TABLES);
+    tokenreel_release(views, TOKENREEL_REQUEST_VIEWS);
     return result;
 }

@@ -5,6 +5,7 @@
 #include "native.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define IGNORED (-100)
 
@@ -117,6 +118,7 @@ typedef struct {
     int64_t *inputs, *labels;
     int32_t *segments, *positions;
     float *weights;
+    uint8_t *mask;
     int64_t width, at; /* slots of the row; stream slot of the current piece's first token */
     int32_t segment, position;
 } lane;
@@ -179,6 +181,7 @@ static void put_block(const lane *l, const tokenreel_piece *p, const tokenreel_s
     int64_t count = input > start ? input - start : 0, slot = l->at + start;
     if (l->segments) put_segment(l->segments + slot, l->segment, count);
     if (l->positions) put_positions(l->positions + slot, l->position + (int32_t)start, count);
+    if (l->mask) memset(l->mask + slot, 1, (size_t)count);
 }
 
 /* Pieces lie anywhere in memory, and the processor does not fetch across pages by itself: so
@@ -224,6 +227,7 @@ static void fill_rest(const lane *l, int64_t pad) {
         tokenreel_repeat(l->inputs + l->at, pad, rest);
         if (l->segments) put_segment(l->segments + l->at, 0, rest);
         if (l->positions) put_segment(l->positions + l->at, 0, rest);
+        if (l->mask) memset(l->mask + l->at, 0, (size_t)rest);
     }
     if (last < l->width) ignore(l, last, l->width - last);
 }
@@ -239,6 +243,7 @@ static void fill_rows(const tokenreel_rows *rows, const tokenreel_output *out, P
         if (out->segments) l.segments = out->segments + slot;
         if (out->positions) l.positions = out->positions + slot;
         if (out->weights) l.weights = out->weights + slot;
+        if (out->mask) l.mask = out->mask + slot;
         for (Py_ssize_t p = offsets[r]; p < offsets[r + 1]; p++)
             fill_piece(&l, &rows->pieces[p], rows->spans, &ahead);
         fill_rest(&l, out->pad);

@@ -239,10 +239,13 @@ int64_t tokenreel_look_up(const tokenreel_source *sources, const tokenreel_shard
     scene c = {.shards = shards, .seq_len = seq_len, .rows = rows};
     for (int again = 0; again < 2; again++)
         for (Py_ssize_t r = 0; r < rows->num_rows; r++) {
+            if (source[r] == TOKENREEL_NO_SOURCE) continue;
             c.source = &sources[source[r]];
             announce_row(&c, row[r], again);
         }
     for (Py_ssize_t r = 0; r < rows->num_rows; r++) {
+        rows->row_offsets[r + 1] = rows->num_pieces;
+        if (source[r] == TOKENREEL_NO_SOURCE) continue; /* no pieces: all of it is padding */
         c.source = &sources[source[r]];
         c.room = seq_len + 1;
         int64_t missing = c.source->kind == PACKED     ? add_packed(&c, row[r])

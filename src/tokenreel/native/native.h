@@ -59,16 +59,35 @@ uint64_t tokenreel_permute_one(uint64_t value, const tokenreel_permutation *p, i
 void tokenreel_permute_rows(uint64_t *values, const tokenreel_permutation *const *p, Py_ssize_t count);
 PyObject *tokenreel_permute(PyObject *self, PyObject *args);
 
-/* order.c: a schedule of shares; starts [segments], keys [sources], the others [segments][sources] */
+/* order.c: a hash of a number, as seeds.py's scramble */
+static inline uint64_t tokenreel_scramble(uint64_t number, uint64_t key) {
+    uint64_t mixed = (number + key) * UINT64_C(0x9E3779B97F4A7C15);
+    mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return mixed ^ (mixed >> 31);
+}
+
+/* order.c: the rows of a step dealt to its seats, as order/deal.py does; `keys` has room for them */
+tokenreel_permutation tokenreel_deal(uint64_t key, uint64_t step, uint64_t num_rows,
+                                     uint64_t keys[TOKENREEL_ROUNDS]);
+
+/* order.c: a mixture, the tables of order/mixture.py: starts [segments]; shares, slopes, totals
+ * [segments][sources]; the others [sources] */
+#define TOKENREEL_MIXTURE_TABLES 8
+#define TOKENREEL_MARGIN (1.0 / 64) /* of a position */
 typedef struct {
     Py_ssize_t num_segments, num_sources;
     const double *starts, *shares, *slopes, *totals;
     const uint64_t *keys;
+    const int64_t *given;
+    const double *offset, *width;
 } tokenreel_mixture;
 
+int tokenreel_take_mixture(const Py_buffer *tables, tokenreel_mixture *m);
 int tokenreel_mix_rows(const tokenreel_mixture *m, int64_t start, Py_ssize_t count, int32_t *source,
-                       int64_t *number);
+                       int64_t *number, int64_t *counts);
 PyObject *tokenreel_mix(PyObject *self, PyObject *args);
+PyObject *tokenreel_carry(PyObject *self, PyObject *args);
 
 /* rows.c */
 PyObject *tokenreel_pack(PyObject *self, PyObject *args);
@@ -110,6 +129,7 @@ typedef struct {
     int64_t *inputs, *labels;
     int32_t *segments, *positions;     /* may be NULL */
     float *weights;                    /* may be NULL */
+    uint8_t *mask;                     /* may be NULL: 1 where there is a token */
     int threads;                       /* that may share the work, the caller's among them */
 } tokenreel_output;
 
@@ -149,6 +169,8 @@ typedef struct {
         turn_marks, weights;
 } tokenreel_shard;
 
+#define TOKENREEL_NO_SOURCE (-1) /* of a row that is padding */
+
 /* What keeps a kernel from making rows, besides a shard that is not open (1 + its place). */
 enum { TOKENREEL_EPOCH = -1, TOKENREEL_OTHERWISE = -2, TOKENREEL_PADDED = -3, TOKENREEL_MEMORY = -4 };
 
@@ -156,21 +178,28 @@ int64_t tokenreel_look_up(const tokenreel_source *sources, const tokenreel_shard
                           const int32_t *source, const int64_t *row, Py_ssize_t seq_len,
                           tokenreel_rows *rows);
 
-/* request.c: what rows a kernel is asked for; its first arguments are `start` and the tables */
-#define TOKENREEL_TABLES 9
+/* request.c: what rows a kernel is asked for; its first arguments are these, in this order */
 typedef struct {
+    int64_t start;                /* position of the step's first row, from the mixture's time 0 on */
+    uint64_t step;
+    Py_ssize_t num_rows;          /* of the step */
+    const int64_t *seats;         /* [count]: which of them; -1: none, the row is padding */
+    Py_ssize_t count;
+    const uint64_t *deal;         /* the key by which rows are dealt to seats, or NULL */
     const tokenreel_source *sources;
     const tokenreel_shard *shards;
     const uint64_t *permutations; /* [sources][2 epochs][2 + rounds] */
-    const int64_t *given;         /* [sources]: rows each source had given before position 0 */
     tokenreel_mixture mixture;
-    int64_t start;
-    Py_ssize_t count;
 } tokenreel_request;
 
-int tokenreel_take_tables(PyObject *args, Py_buffer *tables, tokenreel_request *q);
+#define TOKENREEL_REQUEST_NUMBERS 3
+#define TOKENREEL_REQUEST_VIEWS (5 + TOKENREEL_MIXTURE_TABLES)
+#define TOKENREEL_REQUEST_ARGS (TOKENREEL_REQUEST_NUMBERS + TOKENREEL_REQUEST_VIEWS)
+
+int tokenreel_take_request(PyObject *args, Py_buffer *views, tokenreel_request *q);
 void tokenreel_release(Py_buffer *views, Py_ssize_t count);
-int64_t tokenreel_find(const tokenreel_request *q, Py_ssize_t seq_len, tokenreel_rows *rows);
+int64_t tokenreel_find(const tokenreel_request *q, Py_ssize_t seq_len, int32_t *source,
+                       tokenreel_rows *rows);
 
 /* assemble.c */
 PyObject *tokenreel_assemble(PyObject *self, PyObject *args);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #define ROUNDS TOKENREEL_ROUNDS
+#define SMALLEST_SIDE 8 /* of a permutation, as in order/permutation.py */
 
 static inline uint64_t round_of(uint64_t half, uint64_t key, uint64_t size) {
     uint64_t mixed = (half ^ key) * UINT64_C(0xBF58476D1CE4E5B9);
@@ -102,97 +103,210 @@ done:
     return result;
 }
 
+tokenreel_permutation tokenreel_deal(uint64_t key, uint64_t step, uint64_t num_rows,
+                                     uint64_t keys[TOKENREEL_ROUNDS]) {
+    uint64_t of_step = tokenreel_scramble(step, key), a = 0;
+    for (uint64_t i = 0; i < ROUNDS; i++) keys[i] = tokenreel_scramble(i, of_step);
+    while (a * a < num_rows) a++; /* as many as a side of a square has; batches are small */
+    if (a < SMALLEST_SIDE) a = SMALLEST_SIDE;
+    uint64_t b = (num_rows + a - 1) / a;
+    if (b < SMALLEST_SIDE) b = SMALLEST_SIDE;
+    return (tokenreel_permutation){.length = num_rows, .a = a, .b = b, .keys = keys};
+}
+
 typedef tokenreel_mixture mixture;
 
-/* When a row of a source falls due. */
+/* The last of the segments whose start, or total, is not after a value; `stride` lies between them. */
+static Py_ssize_t segment_at(const double *values, Py_ssize_t count, Py_ssize_t stride, double value) {
+    Py_ssize_t low = 0, high = count;
+    while (high - low > 1) {
+        Py_ssize_t middle = (low + high) / 2;
+        if (values[middle * stride] <= value) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
+/* When a row of a source falls due; rows are counted from the first that is not given yet. */
 static double due(const mixture *m, Py_ssize_t s, int64_t row) {
-    uint64_t mixed = ((uint64_t)row + m->keys[s]) * UINT64_C(0x9E3779B97F4A7C15);
-    mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94D049BB133111EB);
-    mixed ^= mixed >> 31;
-    double target = (double)row + (0.25 + (double)(mixed >> 11) * 0x1p-54);
-    Py_ssize_t k = m->num_segments - 1;
-    while (k > 0 && m->totals[k * m->num_sources + s] > target) k--;
-    double share = m->shares[k * m->num_sources + s], slope = m->slopes[k * m->num_sources + s];
-    if (share == 0 && slope == 0) return INFINITY;
-    double rest = target - m->totals[k * m->num_sources + s];
-    if (!(rest > 0)) return m->starts[k];
+    uint64_t hashed = tokenreel_scramble((uint64_t)(row + m->given[s]), m->keys[s]) >> 11;
+    double target = (double)row + (m->offset[s] + (double)hashed * m->width[s]);
+    Py_ssize_t cell = segment_at(m->totals + s, m->num_segments, m->num_sources, target);
+    double start = m->starts[cell];
+    cell = cell * m->num_sources + s;
+    double share = m->shares[cell], slope = m->slopes[cell], rest = target - m->totals[cell];
+    if (slope == 0) return share == 0 ? INFINITY : start + rest / share;
+    if (!(rest > 0)) return start;
     double square = share * share + 2.0 * slope * rest;
     double root = sqrt(square > 0 ? square : 0.0);
-    return m->starts[k] + (2.0 * rest) / (share + root);
+    return start + (2.0 * rest) / (share + root);
 }
 
-/* How many rows of a source fall due before a time. */
-static int64_t count_before(const mixture *m, Py_ssize_t s, double time) {
-    Py_ssize_t k = m->num_segments - 1;
-    while (k > 0 && m->starts[k] > time) k--;
-    double elapsed = time - m->starts[k];
-    double share = m->shares[k * m->num_sources + s], slope = m->slopes[k * m->num_sources + s];
-    double total = m->totals[k * m->num_sources + s];
-    int64_t row = (int64_t)floor(total + elapsed * (share + 0.5 * slope * elapsed));
-    if (row < 0) row = 0;
-    return row + (due(m, s, row) < time);
+/* A source whose next row falls due at a time. */
+typedef struct {
+    double time;
+    int64_t row;
+    Py_ssize_t source;
+} waiting;
+
+/* The first row of a source that does not fall due before a time. */
+static waiting first_from(const mixture *m, Py_ssize_t s, double time) {
+    Py_ssize_t k = segment_at(m->starts, m->num_segments, 1, time), cell = k * m->num_sources + s;
+    double elapsed = time - m->starts[k], share = m->shares[cell], slope = m->slopes[cell];
+    /* What is owed is in the offset, but for a margin that does not matter here. */
+    double about = m->totals[cell] + elapsed * (share + 0.5 * slope * elapsed) - m->offset[s];
+    waiting w = {.source = s, .row = about > 0 ? (int64_t)about : 0};
+    while (w.row > 0 && !(due(m, s, w.row - 1) < time)) w.row--;
+    while ((w.time = due(m, s, w.row)) < time) w.row++;
+    return w;
 }
 
-static void mix(const mixture *m, int64_t start, Py_ssize_t count, int64_t *row, double *next,
-                int32_t *source, int64_t *number) {
-    double time = start > m->num_sources ? (double)(start - m->num_sources) : 0.0;
-    int64_t position = 0;
-    for (Py_ssize_t s = 0; s < m->num_sources; s++) {
-        row[s] = count_before(m, s, time);
-        next[s] = due(m, s, row[s]);
-        position += row[s];
+static int is_earlier(const waiting *one, const waiting *other) {
+    return one->time < other->time || (one->time == other->time && one->source < other->source);
+}
+
+/* Let the item at a place of a heap sink until none below it is earlier. */
+static void sink(waiting *heap, Py_ssize_t size, Py_ssize_t place) {
+    waiting item = heap[place];
+    for (Py_ssize_t child; (child = 2 * place + 1) < size; place = child) {
+        if (child + 1 < size && is_earlier(&heap[child + 1], &heap[child])) child++;
+        if (!is_earlier(&heap[child], &item)) break;
+        heap[place] = heap[child];
     }
-    for (; position < start + count; position++) {
-        Py_ssize_t first = 0;
-        for (Py_ssize_t s = 1; s < m->num_sources; s++)
-            if (next[s] < next[first]) first = s;
-        if (position >= start) {
-            source[position - start] = (int32_t)first;
-            number[position - start] = row[first];
-        }
-        row[first]++;
-        next[first] = due(m, first, row[first]);
-    }
+    heap[place] = item;
 }
 
-/* Source and number of the rows at `count` positions from `start` on; 0 without memory. */
+/* Source and number of the rows at `count` positions from `start` on, and how many rows each source
+ * has given by then unless `counts` is NULL; 0 without memory. */
 int tokenreel_mix_rows(const mixture *m, int64_t start, Py_ssize_t count, int32_t *source,
-                       int64_t *number) {
-    int64_t *row = malloc((size_t)m->num_sources * sizeof *row);
-    double *next = malloc((size_t)m->num_sources * sizeof *next);
-    int enough = row && next;
-    if (enough) mix(m, start, count, row, next, source, number);
-    free(row);
-    free(next);
-    return enough;
+                       int64_t *number, int64_t *counts) {
+    Py_ssize_t size = m->num_sources;
+    waiting *heap = malloc((size_t)size * sizeof *heap);
+    if (!heap) return 0;
+    /* Times deviate from positions by about the root of the number of sources, seldom by more. */
+    int64_t position = INT64_MAX;
+    for (double reach = 4.0 * sqrt((double)size); position > start; reach *= 2) {
+        double time = (double)start - reach;
+        position = 0;
+        for (Py_ssize_t s = 0; s < size; s++) {
+            heap[s] = time > 0 ? first_from(m, s, time) : (waiting){.time = due(m, s, 0), .source = s};
+            position += heap[s].row;
+        }
+    }
+    for (Py_ssize_t place = size / 2; place-- > 0;) sink(heap, size, place);
+    for (; position < start + count; position++) {
+        waiting *first = &heap[0];
+        if (position >= start) {
+            source[position - start] = (int32_t)first->source;
+            number[position - start] = first->row + m->given[first->source];
+        }
+        first->time = due(m, first->source, ++first->row);
+        sink(heap, size, 0);
+    }
+    for (Py_ssize_t place = 0; counts && place < size; place++)
+        counts[heap[place].source] = heap[place].row + m->given[heap[place].source];
+    free(heap);
+    return 1;
+}
+
+int tokenreel_take_mixture(const Py_buffer *v, mixture *m) {
+    enum { STARTS, SHARES, SLOPES, TOTALS, KEYS, GIVEN, OFFSET, WIDTH };
+    Py_ssize_t segments = v[STARTS].len / 8, sources = v[KEYS].len / 8, cells = segments * sources * 8;
+    *m = (mixture){.num_segments = segments, .num_sources = sources, .starts = v[STARTS].buf,
+                   .shares = v[SHARES].buf, .slopes = v[SLOPES].buf, .totals = v[TOTALS].buf,
+                   .keys = v[KEYS].buf, .given = v[GIVEN].buf, .offset = v[OFFSET].buf,
+                   .width = v[WIDTH].buf};
+    return segments >= 1 && sources >= 1 && v[STARTS].len % 8 == 0 && v[KEYS].len % 8 == 0 &&
+           v[SHARES].len == cells && v[SLOPES].len == cells &&
+           v[TOTALS].len == cells && v[GIVEN].len == sources * 8 && v[OFFSET].len == sources * 8 &&
+           v[WIDTH].len == sources * 8;
 }
 
 PyObject *tokenreel_mix(PyObject *self, PyObject *args) {
     (void)self;
-    Py_buffer b[7]; /* starts, shares, slopes, totals, keys, source, number */
+    enum { SOURCE = TOKENREEL_MIXTURE_TABLES, NUMBER, COUNTS, NUM_VIEWS };
+    Py_buffer v[NUM_VIEWS] = {{0}};
+    PyObject *result = NULL, *given[3];
     long long start;
-    if (!PyArg_ParseTuple(args, "Ly*y*y*y*y*w*w*", &start, &b[0], &b[1], &b[2], &b[3], &b[4], &b[5],
-                          &b[6]))
+    if (!PyArg_ParseTuple(args, "Ly*y*y*y*y*y*y*y*OOO", &start, &v[0], &v[1], &v[2], &v[3], &v[4],
+                          &v[5], &v[6], &v[7], &given[0], &given[1], &given[2]))
         return NULL;
-    PyObject *result = NULL;
-    mixture m = {.num_segments = b[0].len / 8, .num_sources = b[4].len / 8, .starts = b[0].buf,
-                 .shares = b[1].buf, .slopes = b[2].buf, .totals = b[3].buf, .keys = b[4].buf};
-    Py_ssize_t cells = m.num_segments * m.num_sources * 8, count = b[6].len / 8;
-    if (start < 0 || m.num_segments < 1 || m.num_sources < 1 || b[1].len != cells ||
-        b[2].len != cells || b[3].len != cells || b[5].len != count * 4) {
+    for (int i = 0; i < 3; i++)
+        if (given[i] != Py_None && PyObject_GetBuffer(given[i], &v[SOURCE + i], PyBUF_WRITABLE))
+            goto done;
+    mixture m;
+    Py_ssize_t count = v[NUMBER].len / 8;
+    if (!tokenreel_take_mixture(v, &m) || start < 0 || v[SOURCE].len != count * 4 ||
+        v[NUMBER].len != count * 8 || (v[COUNTS].buf && v[COUNTS].len != m.num_sources * 8)) {
         PyErr_SetString(PyExc_ValueError, "mix: buffer sizes do not fit");
         goto done;
     }
     int enough;
     Py_BEGIN_ALLOW_THREADS;
-    enough = tokenreel_mix_rows(&m, start, count, b[5].buf, b[6].buf);
+    enough = tokenreel_mix_rows(&m, start, count, v[SOURCE].buf, v[NUMBER].buf, v[COUNTS].buf);
     Py_END_ALLOW_THREADS;
     if (enough)
         result = Py_NewRef(Py_None);
     else
         PyErr_NoMemory();
 done:
-    for (int i = 0; i < 7; i++) PyBuffer_Release(&b[i]);
+    tokenreel_release(v, NUM_VIEWS);
+    return result;
+}
+
+/* Constant shares one after the other: what each source has given and is owed behind each of them.
+ * The reference is order/mixture.py's carry_over; returns 0 without memory. */
+static int carry(Py_ssize_t num_changes, Py_ssize_t num_sources, const int64_t *lengths,
+                 const double *shares, const uint64_t *keys, int64_t *given, double *owed) {
+    const double zero = 0;
+    double *offset = malloc((size_t)num_sources * sizeof *offset);
+    double *width = malloc((size_t)num_sources * sizeof *width);
+    double *zeros = calloc((size_t)num_sources, sizeof *zeros);
+    int enough = offset && width && zeros;
+    for (Py_ssize_t e = 0; e < num_changes && enough; e++) {
+        int64_t *before = given + e * num_sources, *after = before + num_sources;
+        double *debt = owed + e * num_sources;
+        for (Py_ssize_t s = 0; s < num_sources; s++) {
+            double margin = shares[e * num_sources + s] * TOKENREEL_MARGIN;
+            offset[s] = margin - debt[s];
+            width[s] = (1.0 - 2.0 * margin) * 0x1p-53;
+        }
+        mixture m = {.num_segments = 1, .num_sources = num_sources, .starts = &zero,
+                     .shares = shares + e * num_sources, .slopes = zeros, .totals = zeros,
+                     .keys = keys, .given = before, .offset = offset, .width = width};
+        enough = tokenreel_mix_rows(&m, lengths[e], 0, NULL, NULL, after);
+        for (Py_ssize_t s = 0; s < num_sources && enough; s++) {
+            double due = (double)lengths[e] * m.shares[s];
+            debt[num_sources + s] = debt[s] + (due - (double)(after[s] - before[s]));
+        }
+    }
+    free(offset);
+    free(width);
+    free(zeros);
+    return enough;
+}
+
+PyObject *tokenreel_carry(PyObject *self, PyObject *args) {
+    (void)self;
+    enum { LENGTHS, SHARES, KEYS, GIVEN, OWED, NUM_VIEWS };
+    Py_buffer v[NUM_VIEWS] = {{0}};
+    if (!PyArg_ParseTuple(args, "y*y*y*w*w*", &v[0], &v[1], &v[2], &v[3], &v[4])) return NULL;
+    PyObject *result = NULL;
+    Py_ssize_t changes = v[LENGTHS].len / 8, sources = v[KEYS].len / 8;
+    if (sources < 1 || v[LENGTHS].len % 8 || v[SHARES].len != changes * sources * 8 ||
+        v[GIVEN].len != (changes + 1) * sources * 8 || v[OWED].len != v[GIVEN].len) {
+        PyErr_SetString(PyExc_ValueError, "carry: buffer sizes do not fit");
+        goto done;
+    }
+    int enough;
+    Py_BEGIN_ALLOW_THREADS;
+    enough = carry(changes, sources, v[LENGTHS].buf, v[SHARES].buf, v[KEYS].buf, v[GIVEN].buf, v[OWED].buf);
+    Py_END_ALLOW_THREADS;
+    if (enough)
+        result = Py_NewRef(Py_None);
+    else
+        PyErr_NoMemory();
+done:
+    tokenreel_release(v, NUM_VIEWS);
     return result;
 }

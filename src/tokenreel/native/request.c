@@ -1,6 +1,7 @@
-/* From a position of the run to the pieces of its rows, by the tables of feed/tables.py.
+/* From a step of the run to the pieces of its rows, by the tables of feed/tables.py.
  *
- * position -> source and number (order.c) -> epoch and permuted row -> pieces (lookup.c).
+ * seat -> position (the deal) -> source and number (order.c) -> epoch and permuted row -> pieces
+ * (lookup.c).
  */
 #include "native.h"
 
@@ -11,94 +12,134 @@
 
 typedef tokenreel_request request;
 
-static int is_moved(const tokenreel_source *s) { return s->shuffled && s->num_rows > 1; }
+/* Values through the permutations of the same places; 0 without memory. */
+static int permute_by(uint64_t *values, const tokenreel_permutation *tables, int is_one, Py_ssize_t count) {
+    const tokenreel_permutation **chosen = malloc((size_t)(count + 1) * sizeof *chosen);
+    if (!chosen) return 0;
+    for (Py_ssize_t i = 0; i < count; i++) chosen[i] = is_one ? tables : &tables[i];
+    tokenreel_permute_rows(values, chosen, count);
+    free(chosen);
+    return 1;
+}
+
+/* Positions of the rows in the seats that are asked for, counted from the step's first; padding
+ * gets 0. */
+static int64_t deal(const request *q, int64_t *position) {
+    for (Py_ssize_t i = 0; i < q->count; i++)
+        position[i] = q->seats[i] < 0 || q->seats[i] >= q->num_rows ? 0 : q->seats[i];
+    if (!q->deal || q->num_rows < 2) return 0;
+    uint64_t keys[TOKENREEL_ROUNDS];
+    tokenreel_permutation p = tokenreel_deal(*q->deal, q->step, (uint64_t)q->num_rows, keys);
+    return permute_by((uint64_t *)position, &p, 1, q->count) ? 0 : TOKENREEL_MEMORY;
+}
+
+/* Source and number, through all epochs, of the rows at these positions. */
+static int64_t mix(const request *q, int32_t *source, int64_t *row) {
+    if (q->mixture.num_sources == 1) {
+        for (Py_ssize_t i = 0; i < q->count; i++)
+            source[i] = 0, row[i] += q->start + q->mixture.given[0];
+        return 0;
+    }
+    size_t size = (size_t)q->num_rows + 1;
+    int32_t *sources = malloc(size * sizeof *sources);
+    int64_t *numbers = malloc(size * sizeof *numbers);
+    int enough = sources && numbers &&
+                 tokenreel_mix_rows(&q->mixture, q->start, q->num_rows, sources, numbers, NULL);
+    for (Py_ssize_t i = 0; i < q->count && enough && q->num_rows; i++) {
+        int64_t position = row[i];
+        source[i] = sources[position], row[i] = numbers[position];
+    }
+    free(sources);
+    free(numbers);
+    return enough ? 0 : TOKENREEL_MEMORY;
+}
 
 /* Numbers of rows through all epochs to rows of their plans. */
 static int64_t permute(const request *q, const int32_t *source, int64_t *row) {
-    Py_ssize_t num_sources = q->mixture.num_sources;
-    tokenreel_permutation *tables = malloc((size_t)num_sources * EPOCHS * sizeof *tables);
-    const tokenreel_permutation **chosen = malloc((size_t)(q->count + 1) * sizeof *chosen);
-    int64_t missing = tables && chosen ? 0 : TOKENREEL_MEMORY;
-    for (Py_ssize_t i = 0; i < num_sources * EPOCHS && !missing; i++) {
-        const tokenreel_source *s = &q->sources[i / EPOCHS];
-        const uint64_t *p = q->permutations + i * PERMUTATION;
-        tables[i] = (tokenreel_permutation){.length = (uint64_t)s->num_rows, .a = p[0], .b = p[1],
-                                            .keys = p + 2};
-        if (!is_moved(s)) tables[i].a = 0, tables[i].b = 1; /* with these sides nothing moves */
-    }
+    tokenreel_permutation *tables = malloc((size_t)(q->count + 1) * sizeof *tables);
+    int64_t missing = tables ? 0 : TOKENREEL_MEMORY;
     for (Py_ssize_t i = 0; i < q->count && !missing; i++) {
         const tokenreel_source *s = &q->sources[source[i]];
-        int64_t number = row[i] + q->given[source[i]], epoch = number / s->num_rows - s->epoch;
-        row[i] = number % s->num_rows;
+        int64_t number = row[i], epoch = number / s->num_rows - s->epoch;
+        int is_moved = s->shuffled && s->num_rows > 1;
         if (number >= s->limit) missing = TOKENREEL_OTHERWISE;
-        else if (!is_moved(s)) chosen[i] = &tables[source[i] * EPOCHS];
-        else if (epoch < 0 || epoch >= EPOCHS) missing = TOKENREEL_EPOCH;
-        else chosen[i] = &tables[source[i] * EPOCHS + epoch];
+        else if (is_moved && (epoch < 0 || epoch >= EPOCHS)) missing = TOKENREEL_EPOCH;
+        if (missing) break;
+        const uint64_t *p = q->permutations + (source[i] * EPOCHS + (is_moved ? epoch : 0)) * PERMUTATION;
+        row[i] = number % s->num_rows;
+        tables[i] = (tokenreel_permutation){.length = (uint64_t)s->num_rows, .a = p[0], .b = p[1],
+                                            .keys = p + 2};
+        if (!is_moved) tables[i].a = 0, tables[i].b = 1; /* with these sides nothing moves */
     }
-    if (!missing) tokenreel_permute_rows((uint64_t *)row, chosen, q->count);
+    if (!missing && !permute_by((uint64_t *)row, tables, 0, q->count)) missing = TOKENREEL_MEMORY;
     free(tables);
-    free(chosen);
     return missing;
 }
 
 static int64_t locate(const request *q, int32_t *source, int64_t *row) {
-    if (q->mixture.num_sources == 1)
-        for (Py_ssize_t i = 0; i < q->count; i++) source[i] = 0, row[i] = q->start + i;
-    else if (!tokenreel_mix_rows(&q->mixture, q->start, q->count, source, row))
-        return TOKENREEL_MEMORY;
-    return permute(q, source, row);
+    int64_t missing = deal(q, row);
+    if (!missing) missing = mix(q, source, row);
+    if (!missing) missing = permute(q, source, row);
+    for (Py_ssize_t i = 0; i < q->count; i++)
+        if (q->seats[i] < 0 || q->seats[i] >= q->num_rows) source[i] = TOKENREEL_NO_SOURCE;
+    return missing;
 }
 
-/* Find the pieces of the rows that are asked for; `rows` is to be freed in any case. */
-int64_t tokenreel_find(const request *q, Py_ssize_t seq_len, tokenreel_rows *rows) {
+/* Find the pieces of the rows that are asked for, and their sources unless that is NULL; `rows` is to
+ * be freed in any case. */
+int64_t tokenreel_find(const request *q, Py_ssize_t seq_len, int32_t *sources, tokenreel_rows *rows) {
     /* Zeros, so that not even a mixture that makes no sense leads to a source that is none. */
     int32_t *source = calloc((size_t)q->count + 1, sizeof *source);
     int64_t *row = calloc((size_t)q->count + 1, sizeof *row), missing = TOKENREEL_MEMORY;
     *rows = (tokenreel_rows){0};
     if (source && row && tokenreel_allocate_rows(rows, q->count)) missing = locate(q, source, row);
     if (!missing) missing = tokenreel_look_up(q->sources, q->shards, source, row, seq_len, rows);
+    for (Py_ssize_t i = 0; i < q->count && !missing && sources; i++) sources[i] = source[i];
     free(source);
     free(row);
     return missing;
 }
-
-enum { SOURCES, SHARDS, PERMUTATIONS, GIVEN, STARTS, SHARES, SLOPES, TOTALS, KEYS };
-#define NUM_TABLES TOKENREEL_TABLES
 
 void tokenreel_release(Py_buffer *views, Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < count; i++)
         if (views[i].obj) PyBuffer_Release(&views[i]);
 }
 
-/* Take start and tables from the first arguments of a kernel; 0 with an error if they do not fit. */
-int tokenreel_take_tables(PyObject *args, Py_buffer *v, request *q) {
-    PyObject *start = PyTuple_GetItem(args, 0);
-    q->start = start ? PyLong_AsLongLong(start) : -1;
-    if (PyErr_Occurred()) return 0;
-    for (int i = 0; i < NUM_TABLES; i++) {
-        PyObject *table = PyTuple_GetItem(args, 1 + i);
-        if (!table || PyObject_GetBuffer(table, &v[i], PyBUF_SIMPLE)) {
+enum { SEATS, DEAL, SOURCES, SHARDS, PERMUTATIONS, MIXTURE };
+#define NUM_VIEWS TOKENREEL_REQUEST_VIEWS
+
+static int fits(const Py_buffer *v, const request *q) {
+    Py_ssize_t sources = q->mixture.num_sources;
+    return q->start >= 0 && q->num_rows >= 0 && v[SEATS].len % 8 == 0 &&
+           (v[DEAL].len == 0 || v[DEAL].len == 8) &&
+           v[SOURCES].len == sources * (Py_ssize_t)sizeof(tokenreel_source) &&
+           v[SHARDS].len % (Py_ssize_t)sizeof(tokenreel_shard) == 0 &&
+           v[PERMUTATIONS].len == sources * EPOCHS * PERMUTATION * 8;
+}
+
+/* Take the first arguments of a kernel; 0 with an error if they do not fit. */
+int tokenreel_take_request(PyObject *args, Py_buffer *v, request *q) {
+    long long numbers[TOKENREEL_REQUEST_NUMBERS]; /* start, step, rows of the step */
+    for (int i = 0; i < TOKENREEL_REQUEST_NUMBERS; i++) {
+        PyObject *number = PyTuple_GetItem(args, i);
+        numbers[i] = number ? PyLong_AsLongLong(number) : -1;
+        if (PyErr_Occurred()) return 0;
+    }
+    for (int i = 0; i < NUM_VIEWS; i++) {
+        PyObject *view = PyTuple_GetItem(args, TOKENREEL_REQUEST_NUMBERS + i);
+        if (!view || PyObject_GetBuffer(view, &v[i], PyBUF_SIMPLE)) {
             tokenreel_release(v, i);
             return 0;
         }
     }
-    Py_ssize_t num_sources = v[SOURCES].len / (Py_ssize_t)sizeof(tokenreel_source);
-    Py_ssize_t segments = v[STARTS].len / 8, cells = segments * num_sources * 8;
-    if (q->start < 0 || num_sources < 1 || segments < 1 ||
-        v[SOURCES].len != num_sources * (Py_ssize_t)sizeof(tokenreel_source) ||
-        v[SHARDS].len % (Py_ssize_t)sizeof(tokenreel_shard) ||
-        v[PERMUTATIONS].len != num_sources * EPOCHS * PERMUTATION * 8 ||
-        v[GIVEN].len != num_sources * 8 || v[SHARES].len != cells || v[SLOPES].len != cells ||
-        v[TOTALS].len != cells || v[KEYS].len != num_sources * 8) {
+    *q = (request){.start = numbers[0], .step = (uint64_t)numbers[1], .num_rows = numbers[2],
+                   .seats = v[SEATS].buf, .count = v[SEATS].len / 8,
+                   .deal = v[DEAL].len ? v[DEAL].buf : NULL, .sources = v[SOURCES].buf,
+                   .shards = v[SHARDS].buf, .permutations = v[PERMUTATIONS].buf};
+    if (!tokenreel_take_mixture(v + MIXTURE, &q->mixture) || !fits(v, q)) {
         PyErr_SetString(PyExc_ValueError, "the tables of a feed do not fit together");
-        tokenreel_release(v, NUM_TABLES);
+        tokenreel_release(v, NUM_VIEWS);
         return 0;
     }
-    q->sources = v[SOURCES].buf, q->shards = v[SHARDS].buf, q->permutations = v[PERMUTATIONS].buf;
-    q->given = v[GIVEN].buf;
-    q->mixture = (tokenreel_mixture){.num_segments = segments, .num_sources = num_sources,
-                                     .starts = v[STARTS].buf, .shares = v[SHARES].buf,
-                                     .slopes = v[SLOPES].buf, .totals = v[TOTALS].buf,
-                                     .keys = v[KEYS].buf};
     return 1;
 }

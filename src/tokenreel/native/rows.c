@@ -159,15 +159,29 @@ static int sort_decreasing(const uint32_t *lengths, uint32_t count, uint32_t cap
     return 0;
 }
 
-/* Write where each row begins and the items row by row, in the order of their placing. */
-static void lay_out(const packing *p, int64_t rows, int64_t *row_offsets, int64_t *order) {
-    for (int64_t row = 0; row <= rows; row++) row_offsets[row] = 0;
-    /* Counted one place too far right, then advanced while filling: no second array. */
-    for (uint32_t k = 0; k < p->count; k++)
-        if (p->row_of[k] + 2 <= rows) row_offsets[p->row_of[k] + 2]++;
-    for (int64_t row = 2; row <= rows; row++) row_offsets[row] += row_offsets[row - 1];
-    for (uint32_t k = 0; k < p->count; k++)
-        order[row_offsets[(int64_t)p->row_of[k] + 1]++] = p->turn[k];
+/* Write where each row begins and the items row by row, each row's in the order given; rows are
+ * numbered by their first items. Return -1 without memory. */
+static int lay_out(const packing *p, int64_t rows, int64_t *row_offsets, int64_t *order) {
+    uint32_t *row_of_item = malloc(((size_t)p->count + 1) * sizeof *row_of_item);
+    uint32_t *number = malloc(((size_t)rows + 1) * sizeof *number), next = 0;
+    if (row_of_item && number) {
+        for (int64_t row = 0; row <= rows; row++) row_offsets[row] = 0, number[row] = NONE;
+        for (uint32_t k = 0; k < p->count; k++) row_of_item[p->turn[k]] = p->row_of[k];
+        for (uint32_t item = 0; item < p->count; item++) {
+            uint32_t row = row_of_item[item];
+            if (number[row] == NONE) number[row] = next++;
+            row = row_of_item[item] = number[row];
+            /* Counted one place too far right, then advanced while filling: no further array. */
+            if (row + 2 <= rows) row_offsets[row + 2]++;
+        }
+        for (int64_t row = 2; row <= rows; row++) row_offsets[row] += row_offsets[row - 1];
+        for (uint32_t item = 0; item < p->count; item++)
+            order[row_offsets[(int64_t)row_of_item[item] + 1]++] = item;
+    }
+    int enough = row_of_item && number;
+    free(row_of_item);
+    free(number);
+    return enough ? 0 : -1;
 }
 
 static int64_t pack(packing *p, method run, int is_sorted, int64_t *row_offsets, int64_t *order) {
@@ -182,7 +196,7 @@ static int64_t pack(packing *p, method run, int is_sorted, int64_t *row_offsets,
     }
     p->turn = turn;
     rows = run(p);
-    if (rows >= 0) lay_out(p, rows, row_offsets, order);
+    if (rows >= 0 && lay_out(p, rows, row_offsets, order) < 0) rows = -1;
 done:
     free(turn);
     free(p->row_of);

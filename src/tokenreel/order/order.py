@@ -10,20 +10,29 @@ keyed permutation of the source's row plan.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
+from itertools import pairwise
+from operator import attrgetter
 
 import numpy as np
 
 from tokenreel.errors import ConfigError
-from tokenreel.order import mixture, permutation
-from tokenreel.order.mixture import Mixture, position_error
+from tokenreel.order import deal, mixture, permutation
+from tokenreel.order.mixture import Mixture, carry_over, position_error
 from tokenreel.order.permutation import Permutation
-from tokenreel.order.schedule import Change, make_schedule
-from tokenreel.seeds import derive_key
+from tokenreel.order.schedule import Change, constant, make_schedule
+from tokenreel.order.succession import Succession
+from tokenreel.seeds import derive_key, scramble
 
-VERSIONS = {"mixture": mixture.VERSION, "permutation": permutation.VERSION}
+VERSIONS = {
+    "mixture": mixture.VERSION,
+    "permutation": permutation.VERSION,
+    "deal": deal.VERSION,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,87 +45,133 @@ class SourceRows:
     max_epochs: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Located:
-    """Rows of consecutive positions: source int32, epoch int64, row int64, all [n]."""
+    """Rows of positions: source int32, epoch int64, row int64, all [n]."""
 
     source: np.ndarray
     epoch: np.ndarray
     row: np.ndarray
 
+    @property
+    def columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """All three."""
+        return self.source, self.epoch, self.row
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Era:
-    """From a position on, a mixture; `counts` are the rows each source had given by then."""
+    """From a position on, a mixture; its time 0 is that position."""
 
     start: int
-    counts: tuple[int, ...]
-    mixture: Mixture
+    mixture: Mixture | Succession
 
-    @cached_property
-    def given(self) -> np.ndarray:
-        """The counts, int64 [S]."""
-        return np.array(self.counts, np.int64)
-
-    @cached_property
-    def tables(self) -> tuple[memoryview, ...]:
-        """What the kernels of the feed take: counts, schedule, keys."""
-        plan = self.mixture.schedule
-        columns = (self.given, plan.starts, plan.shares, plan.slopes, plan.totals)
-        return tuple(column.data for column in (*columns, self.mixture.key_array))
+    def counts(self, position: int) -> np.ndarray:
+        """Return how many rows each source has given before a position, int64 [S]."""
+        return self.mixture.counts(position - self.start)
 
 
 class Order:
-    """The order of a run; immutable but for `change`, which returns a new one."""
+    """The order of a run; immutable but for `change`, which returns a new one.
+
+    `shares` None: one source after the other, in the order in which they stand.
+    """
 
     def __init__(
         self,
         sources: Sequence[SourceRows],
         *,
-        shares: Sequence[float],
+        shares: Sequence[float] | None,
         changes: Sequence[Change] = (),
         seed: int,
     ) -> None:
         self.sources = tuple(sources)
         self.seed = seed
-        first = self._mixture(shares, changes, number=0)
-        self.eras: tuple[Era, ...] = (Era(start=0, counts=(0,) * len(self.sources), mixture=first),)
+        self.num_rows = np.array([item.num_rows for item in self.sources], np.int64)
+        self.epoch_keys = self._keys("epoch")
+        self.eras: tuple[Era, ...] = (Era(start=0, mixture=self._first(shares, changes)),)
 
-    def _mixture(
-        self, shares: Sequence[float], changes: Sequence[Change], *, number: int
-    ) -> Mixture:
-        keys = tuple(derive_key("mixture", self.seed, item.name, number) for item in self.sources)
-        return Mixture(schedule=make_schedule(shares, changes), keys=keys)
+    def _first(
+        self, shares: Sequence[float] | None, changes: Sequence[Change]
+    ) -> Mixture | Succession:
+        if shares is None:
+            return Succession(num_rows=self.num_rows)
+        return Mixture(
+            schedule=make_schedule(shares, changes),
+            keys=self._keys("mixture"),
+            given=np.zeros(len(self.sources), np.int64),
+            owed=np.zeros(len(self.sources)),
+        )
+
+    def _keys(self, purpose: str) -> np.ndarray:
+        """Return a key for each source, uint64 [S]."""
+        keys = [derive_key(purpose, self.seed, item.name) for item in self.sources]
+        return np.array(keys, np.uint64)
 
     def change(self, position: int, shares: Sequence[float]) -> Order:
-        """Return the order that goes on with other shares from a position on.
+        """Return the order that goes on with other shares from a position on."""
+        return self.changed([(position, shares)])
 
-        What comes before stays as it is, and no row of any source is repeated or lost.
+    def changed(self, changes: Sequence[tuple[int, Sequence[float]]]) -> Order:
+        """Return the order that goes on with other shares from each of these positions on.
+
+        What comes before stays as it is, and no row of any source is repeated or lost. What a
+        source was owed by then, or was ahead, is carried over. Costs some microseconds a change.
         """
-        if position < self.eras[-1].start:
-            raise ConfigError(
-                "shares can only be changed after the last change",
-                expected=f">= position {self.eras[-1].start:,}",
-                actual=position,
-            )
-        changed = Order.__new__(Order)
-        changed.sources, changed.seed = self.sources, self.seed
-        mixed = changed._mixture(shares, (), number=len(self.eras))
-        era = Era(start=position, counts=tuple(self.counts(position).tolist()), mixture=mixed)
-        changed.eras = (*self.eras, era)
-        return changed
+        if not changes:
+            return self
+        last = self.eras[-1]
+        starts = [last.start, *(position for position, _ in changes)]
+        for before, position in pairwise(starts):
+            if position < before or isinstance(last.mixture, Succession):
+                raise ConfigError(
+                    "shares can only be changed after the last change",
+                    expected=f">= position {before:,}",
+                    actual=position,
+                )
+        assert isinstance(last.mixture, Mixture)
+        keys = last.mixture.keys
+        shares = np.array([shares for _, shares in changes], np.float64)
+        given, owed = np.empty(shares.shape, np.int64), np.empty(shares.shape)
+        given[0], owed[0] = last.mixture.carried(starts[1] - last.start)
+        carry_over(np.diff(starts[1:]), shares[:-1], keys, given, owed)
+        eras = [
+            Era(start=start, mixture=Mixture(schedule=constant(s), keys=keys, given=g, owed=o))
+            for start, s, g, o in zip(starts[1:], shares, given, owed, strict=True)
+        ]
+        order = copy(self)
+        order.eras = (*self.eras, *eras)
+        return order
+
+    @property
+    def first_shares(self) -> np.ndarray:
+        """The shares of the sources at the beginning of the run, float64 [S]."""
+        first = self.eras[0].mixture
+        if isinstance(first, Succession):
+            return self.num_rows / self.num_rows.sum()
+        return first.schedule.shares[0]
+
+    def shares_from(self, position: int) -> np.ndarray | None:
+        """Return the shares that hold from a position on to the end; None: they will change."""
+        last = self.eras[-1]
+        if position < last.start or isinstance(last.mixture, Succession):
+            return None
+        schedule = last.mixture.schedule
+        settled = position - last.start >= schedule.starts[-1]
+        return schedule.shares[-1] if settled else None
 
     def counts(self, position: int) -> np.ndarray:
         """Return how many rows of each source come before a position, int64 [S]."""
-        era = self.era(position)
-        return era.given + era.mixture.counts(position - era.start)
+        return self.era(position).counts(position)
 
     def era(self, position: int) -> Era:
         """Return what holds at a position."""
-        for era in reversed(self.eras):
-            if position >= era.start:
-                return era
-        raise position_error(position)
+        return self.eras[self._number_of_era(position)]
+
+    def _number_of_era(self, position: int) -> int:
+        if position < 0:
+            raise position_error(position)
+        return bisect_right(self.eras, position, key=attrgetter("start")) - 1
 
     def locate(self, start: int, count: int) -> Located:
         """Return source, epoch and row of `count` positions from `start` on."""
@@ -124,26 +179,23 @@ class Order:
 
     def numbers(self, start: int, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Return source (int32) and number of the row within it (int64), through all epochs."""
-        if len(self.eras) == 1:
-            return self.eras[0].mixture.locate(start, count)
-        parts = []
-        position, stop = start, start + count
-        while position < stop:
-            era = self.era(position)
-            later = [other.start for other in self.eras if other.start > position]
-            until = min([stop, *later])
-            source, number = era.mixture.locate(position - era.start, until - position)
-            parts.append((source, number + era.given[source]))
-            position = until
+        first, last = self._number_of_era(start), self._number_of_era(start + max(count - 1, 0))
+        starts = [start, *(era.start for era in self.eras[first + 1 : last + 1]), start + count]
+        parts = [
+            era.mixture.locate(begin - era.start, end - begin)
+            for era, begin, end in zip(
+                self.eras[first : last + 1], starts, starts[1:], strict=False
+            )
+        ]
+        if len(parts) == 1:
+            return parts[0]
         sources, numbers = zip(*parts, strict=True)
         return np.concatenate(sources), np.concatenate(numbers)
 
     def _rows(self, source: np.ndarray, number: np.ndarray) -> Located:
         epoch, row = np.empty_like(number), np.empty_like(number)
-        for s, item in enumerate(self.sources):
-            mine = np.flatnonzero(source == s)
-            if not len(mine):
-                continue
+        for s in np.flatnonzero(np.bincount(source)).tolist():
+            item, mine = self.sources[s], np.flatnonzero(source == s)
             # Numbers of a source ascend, so the epochs of these are those from first to last.
             epochs, places = np.divmod(number[mine], item.num_rows)
             first, last = int(epochs[0]), int(epochs[-1])
@@ -164,7 +216,11 @@ class Order:
 
     def permutation(self, source: int, epoch: int) -> Permutation:
         """Return the order of a source's rows in an epoch."""
-        return _permutation(self.seed, self.sources[source], epoch)
+        return _permutation(int(self.num_rows[source]), int(self.epoch_keys[source]), epoch)
+
+    def keys_of_epochs(self, epochs: np.ndarray) -> np.ndarray:
+        """Return the keys of the permutations of epochs, int64 [S, E], of all sources, uint64."""
+        return scramble(epochs, self.epoch_keys[:, None])
 
     def _permute(self, source: int, epoch: int, numbers: np.ndarray) -> np.ndarray:
         if not self.sources[source].shuffle:
@@ -180,29 +236,52 @@ class Order:
             place = row
             if item.shuffle:
                 place = int(self.permutation(source, epoch).inverse(np.array([row]))[0])
-            position = self._position(source, epoch * item.num_rows + place)
+            position = self.first_position(source, epoch * item.num_rows + place)
             if position >= 0:
                 found.append((epoch, position))
         return found
 
-    def next_epochs(self, sources: Sequence[int], position: int) -> list[int]:
-        """Return where each of these sources next begins an epoch, from here on; -1: never."""
-        counts = self.counts(position).tolist()
-        found = []
-        for source in sources:
-            num_rows = self.sources[source].num_rows
-            found.append(self._position(source, -(-counts[source] // num_rows) * num_rows))
-        return found
-
-    def _position(self, source: int, number: int) -> int:
+    def first_position(self, source: int, number: int) -> int:
+        """Return where a row of a source, counted through all epochs, comes; -1: never."""
         for era in reversed(self.eras):
-            if number >= era.counts[source]:
-                local = np.array([number - era.counts[source]])
-                position = int(era.mixture.positions(source, local)[0])
+            given = 0 if isinstance(era.mixture, Succession) else int(era.mixture.given[source])
+            if number >= given:
+                position = int(era.mixture.positions(source, np.array([number]))[0])
                 return position if position < 0 else position + era.start
         return -1
 
+    def first_beyond(self, limits: np.ndarray) -> tuple[int, int] | None:
+        """Return (position, source) of the first row with a number not below its source's limit.
+
+        `limits` int64 [S] count through all epochs; None: no such row ever comes.
+        """
+        everyone = np.arange(len(self.sources))
+        for era, later in zip(self.eras, (*self.eras[1:], None), strict=True):
+            if isinstance(era.mixture, Succession):
+                return None
+            # Rows come by their times, so the first of those at their limits is the first of all.
+            numbers = np.maximum(limits, era.mixture.given)
+            source = int(np.argmin(era.mixture.times(everyone, numbers)))
+            position = int(era.mixture.positions(source, numbers[source : source + 1])[0])
+            if position >= 0 and (later is None or position + era.start < later.start):
+                return position + era.start, source
+        return None
+
+    def earliest_positions(self, numbers: np.ndarray) -> np.ndarray:
+        """Return positions before which a row of each source does not come, float64 [S].
+
+        `numbers` int64 [S] count through all epochs, and are not given before the last change.
+        A row comes at most S positions before its time.
+        """
+        last, everyone = self.eras[-1], np.arange(len(self.sources))
+        if isinstance(last.mixture, Succession):
+            exact = [last.mixture.positions(s, numbers[s : s + 1])[0] for s in everyone.tolist()]
+            return np.array(exact, np.float64)
+        if len(everyone) == 1:
+            return (last.start + numbers - last.mixture.given).astype(np.float64)
+        return last.start + last.mixture.times(everyone, numbers) - len(everyone)
+
 
 @lru_cache(maxsize=256)
-def _permutation(seed: int, item: SourceRows, epoch: int) -> Permutation:
-    return Permutation(item.num_rows, derive_key("epoch", seed, item.name, epoch))
+def _permutation(num_rows: int, key: int, epoch: int) -> Permutation:
+    return Permutation(num_rows, int(scramble(np.array(epoch), key)))

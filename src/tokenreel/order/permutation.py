@@ -17,9 +17,9 @@ import numpy as np
 
 from tokenreel import native
 from tokenreel.errors import ConfigError
-from tokenreel.seeds import derive_key
+from tokenreel.seeds import scramble
 
-VERSION = 1
+VERSION = 2
 ROUNDS = 8
 SMALLEST_SIDE = 8  # a smaller one would leave too few permutations of a short range
 MAX_LENGTH = 2**63
@@ -49,14 +49,12 @@ class Permutation:
     @cached_property
     def sides(self) -> tuple[int, int]:
         """The sizes a and b of the two halves: a·b >= length."""
-        a = max(math.isqrt(self.length - 1) + 1, SMALLEST_SIDE)
-        return a, max(-(-self.length // a), SMALLEST_SIDE)
+        return sides_of(self.length)
 
     @cached_property
     def round_keys(self) -> np.ndarray:
         """One 64-bit key per round, uint64 [ROUNDS]."""
-        keys = [derive_key("round", self.key, number) for number in range(ROUNDS)]
-        return np.array(keys, np.uint64)
+        return round_keys_of(np.array(self.key, np.uint64))
 
     def forward(self, positions: np.ndarray) -> np.ndarray:
         """Return where each position goes, int64."""
@@ -80,6 +78,17 @@ class Permutation:
         else:
             extension.permute(numbers, walked, self.length, a, b, self.round_keys, backward)
         return walked
+
+
+def sides_of(length: int) -> tuple[int, int]:
+    """Return the sizes of the two halves of a permutation of range(length)."""
+    a = max(math.isqrt(length - 1) + 1, SMALLEST_SIDE)
+    return a, max(-(-length // a), SMALLEST_SIDE)
+
+
+def round_keys_of(keys: np.ndarray) -> np.ndarray:
+    """Return the keys of all rounds of permutations with these keys, uint64 [..., ROUNDS]."""
+    return scramble(np.arange(ROUNDS), keys[..., None])
 
 
 def walk_reference(

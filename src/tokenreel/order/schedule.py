@@ -8,8 +8,10 @@ is replayed, however far a run has come. Shares always sum to 1.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -27,7 +29,7 @@ class Change:
     ramp: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Schedule:
     """Segments of straight lines; all arrays float64.
 
@@ -45,21 +47,36 @@ class Schedule:
         """How many sources there are."""
         return int(self.shares.shape[1])
 
-    def integral(self, source: int, times: np.ndarray) -> np.ndarray:
-        """Return how many rows of a source are due by each time, as real numbers."""
-        segment = np.searchsorted(self.starts, times, side="right") - 1
-        elapsed = times - self.starts[segment]
-        share, slope = self.shares[segment, source], self.slopes[segment, source]
-        return self.totals[segment, source] + elapsed * (share + 0.5 * slope * elapsed)
+    @cached_property
+    def largest_shares(self) -> np.ndarray:
+        """The largest share that each source ever has, float64 [S]."""
+        last = np.diff(self.starts, append=self.starts[-1])[:, None]
+        return np.maximum(self.shares, self.shares + last * self.slopes).max(axis=0)
 
-    def times(self, source: int, due: np.ndarray) -> np.ndarray:
-        """Return when so many rows of a source are due; inf where that never comes."""
-        segment = np.searchsorted(self.totals[:, source], due, side="right") - 1
-        share, slope = self.shares[segment, source], self.slopes[segment, source]
-        rest = due - self.totals[segment, source]
+    def integral(self, sources: np.ndarray | int, times: np.ndarray | float) -> np.ndarray:
+        """Return how many rows of these sources are due by these times, as real numbers.
+
+        Sources and times broadcast against each other.
+        """
+        segment = np.maximum(np.searchsorted(self.starts, times, side="right") - 1, 0)
+        elapsed = times - self.starts[segment]
+        share, slope = self.shares[segment, sources], self.slopes[segment, sources]
+        return self.totals[segment, sources] + elapsed * (share + 0.5 * slope * elapsed)
+
+    def times(self, sources: np.ndarray | int, due: np.ndarray) -> np.ndarray:
+        """Return when so many rows of these sources are due; inf where that never comes.
+
+        What was due before time 0 has a negative time, as if the first share had always held.
+        """
+        sources = np.broadcast_to(sources, np.shape(due))
+        # The last segment that begins before so many rows are due, each source by its own totals.
+        segment = np.count_nonzero(self.totals[1:, sources] <= due, axis=0)
+        share, slope = self.shares[segment, sources], self.slopes[segment, sources]
+        rest = due - self.totals[segment, sources]
         with np.errstate(divide="ignore", invalid="ignore"):
             root = np.sqrt(np.maximum(share * share + 2.0 * slope * rest, 0.0))
-            elapsed = np.where(rest > 0.0, (2.0 * rest) / (share + root), 0.0)
+            ramped = np.where(rest > 0.0, (2.0 * rest) / (share + root), 0.0)
+            elapsed = np.where(slope == 0.0, rest / share, ramped)
         never = (share == 0.0) & (slope == 0.0)
         return np.where(never, np.inf, self.starts[segment] + elapsed)
 
@@ -68,6 +85,12 @@ class Schedule:
         segment = int(np.searchsorted(self.starts, time, side="right")) - 1
         elapsed = time - self.starts[segment]
         return self.shares[segment] + elapsed * self.slopes[segment]
+
+
+def constant(shares: np.ndarray) -> Schedule:
+    """Return the schedule of shares that never change, float64 [S]."""
+    zeros = np.zeros((1, len(shares)))
+    return Schedule(starts=zeros[:, 0], shares=shares[None], slopes=zeros, totals=zeros)
 
 
 def make_schedule(shares: Sequence[float], changes: Sequence[Change] = ()) -> Schedule:
@@ -129,6 +152,12 @@ def normalised(
         raise ConfigError(
             "weights must be finite, not negative, and not all 0", actual=dict(weights)
         )
-    most = max(values)  # relative to it no power can overflow, nor all of them vanish
-    powers = [(value / most) ** (1.0 / temperature) if value else 0.0 for value in values]
-    return tuple(power / sum(powers) for power in powers)
+    return shares_of(values, temperature=temperature)
+
+
+def shares_of(weights: Sequence[float], *, temperature: float) -> tuple[float, ...]:
+    """Return the shares of weights that are finite, not negative and not all 0."""
+    most = max(weights)  # relative to it no power can overflow, nor all of them vanish
+    powers = [(value / most) ** (1.0 / temperature) if value else 0.0 for value in weights]
+    total = math.fsum(powers)  # rounded once: sum() is not the same in every Python
+    return tuple(power / total for power in powers)

@@ -117,8 +117,8 @@ def pack_within(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Pack as rows/packing.py does, with at most `max_items` in a row.
 
-    What a row has too many is packed once more, among itself and behind the others; rows that
-    still have too many are divided.
+    What a row has too many, its shortest, is packed once more, among itself and behind the
+    others; rows that still have too many are divided.
 
     >>> row_offsets, order = pack_within(np.array([1, 6, 2, 1]), 10, max_items=2)
     >>> row_offsets.tolist(), order.tolist()
@@ -128,6 +128,8 @@ def pack_within(
     sizes = np.diff(row_offsets)
     if max_items is None or not (sizes > max_items).any():
         return row_offsets, order
+    # Longest first in each row; of equals the first given.
+    order = order[np.lexsort((order, -lengths[order], np.repeat(np.arange(len(sizes)), sizes)))]
     is_over = _ranks(sizes) >= max_items
     waiting = np.sort(order[is_over])
     more_offsets, more = pack(lengths[waiting], capacity, method=METHOD)

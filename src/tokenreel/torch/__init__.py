@@ -7,10 +7,12 @@
                   index: the Hugging Face Trainer, Accelerate
     sdpa_mask, block_mask, cu_seqlens
                   keep the segments of a packed row apart in attention
-    loss_sum      what a mean over the tokens of a global step is made of
+    loss_sum, loss_by_source
+                  what a mean over the tokens of a global step, or of each source, is made of
+    evaluate      mean loss and perplexity over every token of a recipe, and of each source
 
 A batch is a dict of tensors: input_ids, labels (shifted, -100 where ignored),
-loss_weights, segment_ids, position_ids, attention_mask. Ranks are those of
+loss_weights, segment_ids, position_ids, attention_mask, source_ids. Ranks are those of
 torch.distributed when it is running, or given; all ranks compare what they see before
 the first step. `tokenreel.torch.trainer` has what needs transformers.
 
@@ -32,8 +34,9 @@ from __future__ import annotations
 from tokenreel.feed.fields import FIELDS
 from tokenreel.torch.attention import block_mask, cu_seqlens, sdpa_mask
 from tokenreel.torch.dataset import FeedDataset
+from tokenreel.torch.evaluate import evaluate
 from tokenreel.torch.loader import FeedLoader
-from tokenreel.torch.loss import loss_sum
+from tokenreel.torch.loss import loss_by_source, loss_sum
 from tokenreel.torch.rows import FeedRows
 from tokenreel.torch.tensors import Tensors
 
@@ -45,6 +48,8 @@ __all__ = [
     "Tensors",
     "block_mask",
     "cu_seqlens",
+    "evaluate",
+    "loss_by_source",
     "loss_sum",
     "sdpa_mask",
 ]

@@ -16,14 +16,13 @@ from contextlib import closing
 from os import PathLike
 from typing import Any, NoReturn
 
-import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 
 from tokenreel.errors import ConfigError
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.buffers import Allocate
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.fields import FIELDS
+from tokenreel.feed.fields import FIELDS, extra_of
 from tokenreel.feed.recipe import Recipe
 from tokenreel.torch.ranks import Group, agree, open_together
 from tokenreel.torch.tensors import TensorBatch, Tensors
@@ -32,9 +31,12 @@ from tokenreel.torch.tensors import TensorBatch, Tensors
 class FeedDataset(IterableDataset[TensorBatch]):
     """A rank's batches from the current step on, as dicts of tensors.
 
-    An iteration ends where the recipe does or, with `epoch_steps`, at the next multiple of
-    it; the next iteration goes on from there. The state is the feed's: a step, and what it
-    must fit. `rank` and `world` are those of torch.distributed (of `group`) unless given.
+    An iteration ends where the run does or, with `epoch_steps`, at the next multiple of it; the
+    next iteration goes on from there. That of a recipe with `passes` begins anew each time, but
+    for the one behind a loaded state. Any number of ranks is served: where it does not divide
+    the batch, the missing rows are padding that weighs nothing. The state is the feed's: a step,
+    and what it must fit. `rank` and `world` are those of torch.distributed (of `group`) unless
+    given.
     `allocate(shape, dtype)` gives the memory that batches are made in.
     """
 
@@ -48,12 +50,13 @@ class FeedDataset(IterableDataset[TensorBatch]):
         prefetch: int = 0,
         epoch_steps: int | None = None,
         fields: Sequence[str] = FIELDS,
-        allocate: Allocate = np.empty,
+        allocate: Allocate | None = None,
     ) -> None:
         for name, value, least in (("prefetch", prefetch, 0), ("epoch_steps", epoch_steps, 1)):
             if value is not None and value < least:
                 raise ConfigError(f"bad {name}", expected=f">= {least}", actual=value)
-        self.tensors = Tensors(fields, allocate=allocate)
+        self.tensors = Tensors(fields)
+        self._allocate = allocate
         self.feed = open_together(feed, rank=rank, world=world, group=group)
         self.prefetch = prefetch
         self.epoch_steps = epoch_steps
@@ -65,7 +68,7 @@ class FeedDataset(IterableDataset[TensorBatch]):
 
     def stop(self) -> int:
         """Return the step before which an iteration from here on ends."""
-        end = self.feed.recipe.steps or sys.maxsize
+        end = self.feed.num_steps or sys.maxsize
         if self.epoch_steps is None:
             return end
         return min(end, (self.feed.step // self.epoch_steps + 1) * self.epoch_steps)
@@ -75,7 +78,11 @@ class FeedDataset(IterableDataset[TensorBatch]):
             raise _no_workers()
         rank, world = agree(self.feed, rank=self._rank, world=self._world, group=self._group)
         stream = self.feed.stream(
-            rank=rank, world=world, prefetch=self.prefetch, allocate=self.tensors.allocate
+            rank=rank,
+            world=world,
+            prefetch=self.prefetch,
+            allocate=self._allocate,
+            extra=extra_of(self.tensors.fields),
         )
         return self._stream(stream)
 
@@ -83,7 +90,14 @@ class FeedDataset(IterableDataset[TensorBatch]):
         stop = self.stop()
         with closing(stream) as batches:  # type: ignore[type-var]
             while self.feed.step < stop:
-                yield self.tensors(next(batches))
+                batch = next(batches, None)
+                if batch is None:
+                    return
+                tensors = self.tensors(batch)
+                del batch
+                yield tensors
+                # Else this frame would hold memory that its consumer has dropped.
+                del tensors
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the feed is: a step, and what it must fit to be loaded."""

@@ -25,9 +25,10 @@ from tokenreel.torch.transfer import Transfer, host_memory
 class FeedLoader:
     """A rank's batches from the current step on, as dicts of tensors on a device.
 
-    An iteration ends where the recipe does or, with `epoch_steps`, at the next multiple of
-    it. `rank` and `world` are those of torch.distributed (of `group`) unless given; they are
-    looked up when an iteration begins, and all ranks compare what they see.
+    An iteration ends where the run does or, with `epoch_steps`, at the next multiple of it; one
+    over a recipe with `passes` begins anew each time, but for the one behind a loaded state.
+    `rank` and `world` are those of torch.distributed (of `group`) unless given; they are looked
+    up when an iteration begins, and all ranks compare what they see.
     """
 
     def __init__(

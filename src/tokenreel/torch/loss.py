@@ -1,4 +1,4 @@
-"""The loss of a rank's part of a step, as a sum.
+"""The loss of a rank's part of a step, as sums: over all its tokens, or for each source.
 
 Sums of parts add up to the sum of the step however it is shared out over ranks and
 microbatches; divided by `feed.weight_sum(step)` they are the mean over its tokens. A
@@ -20,6 +20,34 @@ def loss_sum(logits: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> torch.T
     >>> round(float(loss_sum(torch.zeros(1, 2, 4), batch)), 4)  # half of log(4)
     0.6931
     """
+    return _weighted(logits, batch).sum()
+
+
+def loss_by_source(
+    logits: torch.Tensor, batch: Mapping[str, torch.Tensor], *, num_sources: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the weighted sum of the losses of each source, and the sum of its weights, float64.
+
+    Both [num_sources], ready to be added over batches and ranks; divided by each other they are
+    the mean loss of each source over its trained tokens. Sources are numbered as in the recipe.
+
+    >>> batch = {"labels": torch.tensor([[1, -100], [2, 3]]), "source_ids": torch.tensor([2, 0]),
+    ...     "loss_weights": torch.tensor([[0.5, 0.0], [1.0, 1.0]])}
+    >>> sums, weights = loss_by_source(torch.zeros(2, 2, 4), batch, num_sources=3)
+    >>> weights.tolist(), (sums / weights)[[0, 2]].round(decimals=4).tolist()
+    ([2.0, 0.0, 0.5], [1.3863, 1.3863])
+    """
+    length = batch["labels"].shape[-1]
+    # A row that only fills up the shape has source -1 and weighs nothing, wherever it is added.
+    sources = batch["source_ids"].reshape(-1).long().clamp(min=0)
+    losses = _weighted(logits, batch).reshape(-1, length).double().sum(-1)
+    weights = batch["loss_weights"].reshape(-1, length).double().sum(-1)
+    zeros = losses.new_zeros(num_sources)
+    return zeros.index_add(0, sources, losses), zeros.index_add(0, sources, weights)
+
+
+def _weighted(logits: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Return the loss of each label times its weight, flat."""
     labels = batch["labels"].reshape(-1)
-    each = cross_entropy(logits.reshape(-1, logits.shape[-1]), labels, reduction="none")
-    return (each * batch["loss_weights"].reshape(-1)).sum()
+    each = cross_entropy(logits.reshape(-1, logits.shape[-1]).float(), labels, reduction="none")
+    return each * batch["loss_weights"].reshape(-1)

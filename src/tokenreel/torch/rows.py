@@ -8,8 +8,9 @@
 Position p is row p of the run. Accelerate gives process r of w the r-th n rows of each w·n,
 which is the feed's own way of sharing out, and skips by counting positions: a run resumed
 in the middle of an epoch, on any number of processes, has exactly the batches that were to
-come. n must divide the recipe's batch_size. Rows taken in another order than the recipe's
-are refused, as a shuffling sampler would undo mixtures and phases in silence.
+come. Rows taken in another order than the recipe's are refused, as a shuffling sampler would
+undo mixtures and phases in silence; those of an evaluation (a recipe with `passes`) may be
+taken in any order and number, as `eval_dataset` of a Trainer for instance.
 
 Models of transformers shift labels themselves unless they are given `shift_labels`, so
 both are here: `shift_labels` as the feed has them, and `labels` such that shifting gives
@@ -23,11 +24,11 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import Dataset, get_worker_info
 
 from tokenreel.errors import ConfigError
-from tokenreel.feed.batch import Batch
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe
 from tokenreel.feed.reopen import reopened
@@ -38,9 +39,11 @@ IGNORED = -100
 
 
 class FeedRows(Dataset[TensorBatch]):
-    """The rows of a run: one pass over the recipe's steps or, without any, over all sources."""
+    """The rows of a run or, with `epoch_steps`, of so many steps of it and then of the next."""
 
-    def __init__(self, feed: Feed | Recipe | str | PathLike[str]) -> None:
+    def __init__(
+        self, feed: Feed | Recipe | str | PathLike[str], *, epoch_steps: int | None = None
+    ) -> None:
         self.feed = open_together(feed)
         if self.feed.recipe.accumulate != 1:
             raise ConfigError(
@@ -49,22 +52,32 @@ class FeedRows(Dataset[TensorBatch]):
                 actual=self.feed.recipe.accumulate,
                 remedy="set gradient_accumulation_steps instead",
             )
+        steps = self.feed.num_steps
+        if epoch_steps is not None and (epoch_steps < 1 or (steps or 0) % epoch_steps):
+            expected = ">= 1" if steps is None else f"a divisor of the run's {steps:,} steps"
+            raise ConfigError("bad epoch_steps", expected=expected, actual=epoch_steps)
+        self.epoch_steps = epoch_steps
         self._tensors = Tensors(["input_ids", "labels", "loss_weights", "position_ids"])
         self._epoch = 0
         self._agreed = False
 
     def __len__(self) -> int:
-        """How many rows there are."""
-        return len(self.feed) * self.feed.recipe.batch_size
+        """How many rows there are, in an epoch if it has a length; none of them is padding."""
+        if self.feed.deal.num_rows is not None:
+            return self.feed.deal.num_rows
+        return (self.epoch_steps or len(self.feed)) * self.feed.recipe.batch_size
 
     def set_epoch(self, epoch: int) -> None:
-        """Go on to another pass; a recipe with a number of steps has one."""
-        if epoch > 0 and self.feed.recipe.steps is not None:
+        """Go on to another epoch; without epoch_steps there is one. Evaluations stay the same."""
+        steps = self.feed.num_steps
+        if self.feed.recipe.passes is not None:
+            return
+        if steps is not None and epoch * (self.epoch_steps or steps) >= steps:
             raise ConfigError(
                 "the recipe has no further epoch",
-                expected=f"{self.feed.recipe.steps:,} steps in all",
+                expected=f"{steps:,} steps in all",
                 actual=f"epoch {epoch}",
-                remedy="train for one epoch, or leave steps out of the recipe",
+                remedy="train for fewer epochs, or leave steps out of the recipe",
             )
         self._epoch = epoch
 
@@ -76,7 +89,7 @@ class FeedRows(Dataset[TensorBatch]):
         if running() and not self._agreed and get_worker_info() is None:
             agree(self.feed)
             self._agreed = True
-        batch = self._tensors(self._batch(positions))
+        batch = self._gathered(positions)
         weights = batch.pop("loss_weights")
         if ((weights != 0) & (weights != 1)).any():
             raise ConfigError(
@@ -89,20 +102,28 @@ class FeedRows(Dataset[TensorBatch]):
         batch["labels"] = unshifted
         return [{name: batch[name][row] for name in batch} for row in range(len(positions))]
 
-    def _batch(self, positions: Sequence[int]) -> Batch:
-        first, count = int(positions[0]), len(positions)
-        size = self.feed.recipe.batch_size
-        consecutive = all(p == first + k for k, p in enumerate(positions))
-        if not consecutive or size % count or first % count or not 0 <= first < len(self):
+    def _gathered(self, positions: Sequence[int]) -> TensorBatch:
+        """Return the rows at positions of the epoch, a step at a time."""
+        wanted = np.array(positions, np.int64)
+        in_order = bool((np.diff(wanted) == 1).all()) or self.feed.recipe.passes is not None
+        if not in_order or not (wanted.min() >= 0 and wanted.max() < len(self)):
             raise ConfigError(
-                "these rows are no part of a step",
-                expected=f"consecutive positions, a count that divides {size:,}",
+                "these are not rows of the run in its order",
+                expected=f"consecutive positions below {len(self):,}",
                 actual=_shown(positions),
-                remedy='sample in sequence (train_sampling_strategy="sequential") and choose '
-                "a batch size that divides the recipe's",
+                remedy='sample in sequence (train_sampling_strategy="sequential"); rows of a '
+                "recipe with passes may be taken in any order",
             )
-        step, within = divmod(self._epoch * len(self) + first, size)
-        return self.feed.batch(step, rank=within // count, world=size // count)
+        steps, seats = np.divmod(self._epoch * len(self) + wanted, self.feed.recipe.batch_size)
+        # Runs of positions that lie in one step.
+        borders = np.flatnonzero(np.diff(steps)) + 1
+        parts = [
+            self._tensors(self.feed.rows(int(steps[run[0]]), seats[run]))
+            for run in np.split(np.arange(len(wanted)), borders)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def __getstate__(self) -> dict[str, Any]:
         """Send the recipe, never the tokens."""

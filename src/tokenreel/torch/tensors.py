@@ -2,8 +2,7 @@
 
 Fields that are the same for all rows (plain windows have one segment, positions 0 to T-1
 and weights of 1) are tensors with one row of memory, made once; torch asks to clone them
-before writing, and where it does not (fill_), the next batch gets new ones. attention_mask
-is made where it is asked for, everything else is as numpy has it.
+before writing, and where it does not (fill_), the next batch gets new ones.
 """
 
 from __future__ import annotations
@@ -14,20 +13,16 @@ import numpy as np
 import torch
 
 from tokenreel.feed.batch import Batch
-from tokenreel.feed.buffers import Allocate
 from tokenreel.feed.fields import FIELDS, known_fields
 
 TensorBatch = dict[str, torch.Tensor]
-MASK = "attention_mask"
-BOOL = np.dtype(bool)
 
 
 class Tensors:
-    """Makes tensors of batches of one shape; `allocate` gives memory for attention_mask."""
+    """Makes tensors of batches of one shape."""
 
-    def __init__(self, fields: Sequence[str] = FIELDS, *, allocate: Allocate = np.empty) -> None:
+    def __init__(self, fields: Sequence[str] = FIELDS) -> None:
         self.fields = known_fields(fields)
-        self.allocate = allocate
         self._common: dict[str, tuple[np.ndarray, torch.Tensor]] = {}
 
     def __call__(self, batch: Batch) -> TensorBatch:
@@ -35,7 +30,7 @@ class Tensors:
 
         >>> rows = np.arange(6).reshape(2, 3)
         >>> batch = Batch(step=0, input_ids=rows, labels=rows, loss_weights=rows,
-        ...     segment_ids=rows, position_ids=rows)
+        ...     segment_ids=rows, position_ids=rows, source_ids=rows[:, 0])
         >>> made = Tensors(["input_ids", "attention_mask"])(batch)
         >>> made["input_ids"].data_ptr() == rows.ctypes.data
         True
@@ -44,20 +39,18 @@ class Tensors:
         """
         made = {}
         for name in self.fields:  # a call for each of them would be a tenth of their time
-            array = batch.segment_ids if name == MASK else getattr(batch, name)
-            if not array.flags.writeable:
+            array = getattr(batch, name)
+            if array.flags.writeable:
+                made[name] = torch.from_numpy(array)
+            else:
                 made[name] = self._common_field(name, array)
-                continue
-            if name == MASK:
-                array = np.greater(array, 0, out=self.allocate(array.shape, BOOL))
-            made[name] = torch.from_numpy(array)
         return made
 
     def _common_field(self, name: str, array: np.ndarray) -> torch.Tensor:
         """Return a tensor of a read-only array, which torch would not share."""
         kept = self._common.get(name)
         if kept is None or kept[0] is not array or kept[1]._version:
-            kept = self._common[name] = (array, _repeated(array > 0 if name == MASK else array))
+            kept = self._common[name] = (array, _repeated(array))
         return kept[1]
 
 

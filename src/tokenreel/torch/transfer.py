@@ -18,9 +18,9 @@ from tokenreel.feed.buffers import Allocate
 from tokenreel.torch.tensors import TensorBatch
 
 
-def host_memory(device: torch.device) -> Allocate:
-    """Return what allocates the batches that go to a device."""
-    return partial(torch_memory, pin_memory=True) if device.type == "cuda" else np.empty
+def host_memory(device: torch.device) -> Allocate | None:
+    """Return what allocates the batches that go to a device; None: as the feed does."""
+    return partial(torch_memory, pin_memory=True) if device.type == "cuda" else None
 
 
 def torch_memory(shape: tuple[int, ...], dtype: Any, *, pin_memory: bool = False) -> np.ndarray:

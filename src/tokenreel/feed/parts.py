@@ -1,0 +1,62 @@
+"""Which rows of a step a rank gets, and in what shape: any number of ranks is served.
+
+The rows of a step are shared out over ranks, microbatches and devices as evenly as they go,
+in contiguous parts that differ by one row at most. Every part has the shape of the largest;
+what is missing in the others is filled with padding that weighs nothing.
+
+    8 rows, 3 ranks    0 1 · │ 2 3 4 │ 5 6 7        · = no row: padding of weight 0
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokenreel.errors import ConfigError
+
+NO_ROW = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A rank's part of every step: parts first to first + count of `total`, `width` rows each.
+
+    shape is that of the rank's batch, [B, T] or, with accumulation, [A, B, T].
+    """
+
+    first: int
+    count: int
+    total: int
+    width: int
+    shape: tuple[int, ...]
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows the rank's batch has, with those that are padding."""
+        return self.count * self.width
+
+    def seats(self, num_rows: int) -> np.ndarray:
+        """Return the seats of a step of so many rows that are in this part, int64; -1: padding.
+
+        >>> part = Part(first=0, count=1, total=3, width=3, shape=(3, 5))
+        >>> part.seats(8).tolist(), part.seats(4).tolist()
+        ([0, 1, -1], [0, -1, -1])
+        """
+        bounds = np.arange(self.first, self.first + self.count + 1) * num_rows // self.total
+        seats = bounds[:-1, None] + np.arange(self.width)
+        return np.where(seats < bounds[1:, None], seats, NO_ROW).reshape(-1)
+
+
+def part_of(
+    batch_size: int, seq_len: int, *, rank: int, world: int, accumulate: int = 1, devices: int = 1
+) -> Part:
+    """Return the part of a rank, or raise ConfigError; `devices` share each of its microbatches."""
+    if world < 1 or not 0 <= rank < world:
+        raise ConfigError("bad rank", expected=f"0 to {world - 1}", actual=rank)
+    count = accumulate * devices
+    width = -(-batch_size // (world * count))
+    lead = (accumulate, devices * width) if accumulate > 1 else (devices * width,)
+    return Part(
+        first=rank * count, count=count, total=world * count, width=width, shape=(*lead, seq_len)
+    )

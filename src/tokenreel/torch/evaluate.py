@@ -1,0 +1,87 @@
+"""Evaluation that counts every token once: the same figures however it is run.
+
+Sums of losses and weights are added up over batches and ranks in float64 and divided once,
+so the result does not depend on batch size, ranks, microbatches, nor on whether documents
+share rows (given a model that keeps segments apart), but for the rounding of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from os import PathLike
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tokenreel.feed.feed import Feed
+from tokenreel.feed.losses import Evaluation, LossSums
+from tokenreel.feed.recipe import Recipe
+from tokenreel.torch.loader import FeedLoader
+from tokenreel.torch.loss import loss_by_source
+from tokenreel.torch.ranks import Group, running
+from tokenreel.torch.tensors import TensorBatch
+
+Forward = Callable[[Any, Mapping[str, torch.Tensor]], torch.Tensor]
+
+
+def evaluate(
+    model: torch.nn.Module,
+    recipe: Feed | Recipe | str | PathLike[str],
+    *,
+    forward: Forward | None = None,
+    device: torch.device | str | None = None,
+    rank: int | None = None,
+    world: int | None = None,
+    group: Group = None,
+    prefetch: int = 2,
+) -> Evaluation:
+    """Return the mean loss over the tokens of a recipe, and that of each source.
+
+    The recipe has `passes`, or else a number of steps. `forward(model, batch)` returns the
+    logits [B, T, V]; by default the model is called with input_ids and position_ids by name, as
+    models of transformers are, and they keep packed documents apart by these. The model is on
+    `device` and is put into evaluation mode meanwhile. Ranks are those of torch.distributed,
+    unless `rank` and `world` are given: then the result is of that rank's rows alone.
+    """
+    loader = FeedLoader(
+        recipe, rank=rank, world=world, group=group, prefetch=prefetch, device=device
+    )
+    feed = loader.feed
+    len(feed)  # a run without end is refused here
+    sums = LossSums([source.name for source in feed.recipe.sources])
+    run = forward or forward_by_name
+    was_training = model.training
+    model.eval()
+    feed.step = 0
+    try:
+        with torch.no_grad():
+            for batch in loader:
+                losses, weights = _losses(run, model, batch, len(sums.names))
+                sums.add(losses.cpu().numpy(), weights.cpu().numpy())
+    finally:
+        model.train(was_training)
+    if running() and rank is None:
+        table = torch.from_numpy(sums.table).to(device or "cpu")
+        dist.all_reduce(table, group=group)
+        sums.table = table.cpu().numpy()
+    return sums.mean()
+
+
+def forward_by_name(model: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Call a model with input_ids and position_ids; return its logits, or what it returns."""
+    made = model(input_ids=batch["input_ids"], position_ids=batch["position_ids"])
+    logits: torch.Tensor = getattr(made, "logits", made)
+    return logits
+
+
+def _losses(
+    run: Forward, model: Any, batch: TensorBatch, num_sources: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sums of a batch, microbatch by microbatch where it has several."""
+    if batch["input_ids"].ndim == 2:
+        return loss_by_source(run(model, batch), batch, num_sources=num_sources)
+    micros = [{name: batch[name][m] for name in batch} for m in range(len(batch["input_ids"]))]
+    parts = [loss_by_source(run(model, one), one, num_sources=num_sources) for one in micros]
+    losses, weights = zip(*parts, strict=True)
+    return torch.stack(losses).sum(0), torch.stack(weights).sum(0)
