@@ -44,6 +44,7 @@ def measure() -> list[Row]:
         rows: list[Row] = []
         for shape in SHAPES:
             rows += _windows(folder, *shape)
+            rows += _fresh_processes(folder, *shape[:2])
         _write_chats(folder / "chats")
         return [
             *rows,
@@ -67,18 +68,28 @@ def _write_store(path: Path, *, seed: int) -> None:
 
 
 def _warm(feed: Feed) -> Feed:
-    """Show every row once: from then on the cache is warm and every page is mapped."""
-    for step in range(len(feed)):
+    """Show every row about once: from then on the cache is warm and every page is mapped."""
+    for step in range(_steps_of_pass(feed)):
         feed.batch(step)
     return feed
 
 
-def _feed(folder: Path, rows: str, batch_size: int, seq_len: int) -> Feed:
+def _steps_of_pass(feed: Feed) -> int:
+    """Return how many steps have as many rows as all sources together."""
+    return sum(plan.num_rows for plan in feed.plans) // feed.recipe.batch_size + 1
+
+
+def recipe_of(folder: Path | str, rows: str, batch_size: int, seq_len: int) -> Recipe:
+    """Return the recipe of two stores, mixed."""
     sources = [
-        Source(name="a", path=str(folder / "store0"), rows=rows, weight=0.7),
-        Source(name="b", path=str(folder / "store1"), rows=rows, weight=0.3),
+        Source(name="a", path=f"{folder}/store0", rows=rows, weight=0.7),
+        Source(name="b", path=f"{folder}/store1", rows=rows, weight=0.3),
     ]
-    return _warm(Feed(Recipe(seq_len=seq_len, batch_size=batch_size, seed=7, sources=sources)))
+    return Recipe(seq_len=seq_len, batch_size=batch_size, seed=7, sources=sources)
+
+
+def _feed(folder: Path, rows: str, batch_size: int, seq_len: int) -> Feed:
+    return _warm(Feed(recipe_of(folder, rows, batch_size, seq_len)))
 
 
 def _best(jobs: dict[str, Callable[[int], object]]) -> dict[str, float]:
@@ -126,7 +137,7 @@ def _windows(folder: Path, batch: int, length: int, target: float, peer: float) 
     jobs: dict[str, Callable[[int], object]] = {
         "floor": _floor(batch * length),
         "feed": _Reused(feed),
-        "fresh": lambda number: feed.batch(number + ROUNDS * TURN_BATCHES),
+        "plain": lambda number: feed.batch(number + ROUNDS * TURN_BATCHES),
         "torch": lambda number: next(loader),
     }
     library = compile_gather()
@@ -154,10 +165,10 @@ def _windows(folder: Path, batch: int, length: int, target: float, peer: float) 
             target=target,
         ),
         Row(
-            name=f"{shape}: the same into fresh memory",
-            value=speed["fresh"],
+            name=f"{shape}: the same without out=",
+            value=speed["plain"],
             unit=unit,
-            ratio=speed["fresh"] / speed["floor"],
+            ratio=speed["plain"] / speed["floor"],
         ),
         at_least(
             f"{shape}: feed.batch to torch DataLoader",
@@ -167,6 +178,60 @@ def _windows(folder: Path, batch: int, length: int, target: float, peer: float) 
             target=peer,
         ),
     ]
+
+
+FRESH = """
+import sys, time
+from benchmarks.feed import recipe_of
+from tokenreel.feed.feed import Feed
+way, folder, batch, length = sys.argv[1:]
+feed = Feed(recipe_of(folder, "windows", int(batch), int(length)))
+for store in feed.stores:  # warm, without a batch having been made
+    for shard in store["train"].shards:
+        int(shard.tokens.sum())
+made, stream, best = None, iter(feed), float("inf")
+for turn in range(8):
+    begin = time.perf_counter()
+    for step in range(50 * turn, 50 * turn + 50):
+        if way == "out":
+            made = feed.batch(step, out=made)
+        elif way == "plain":
+            made = feed.batch(step)
+        else:
+            made = next(stream)
+    best = min(best, time.perf_counter() - begin)
+print(int(batch) * int(length) * 50 / best / 1e6)
+"""
+
+
+def _fresh_processes(folder: Path, batch: int, length: int) -> list[Row]:
+    """Make the first batches of a process: into one batch's memory, plainly, and by iteration.
+
+    Nobody has allocated anything yet, so memory that is not used again costs page faults.
+    """
+    speeds: dict[str, list[float]] = {"out": [], "plain": [], "iterated": []}
+    for turn in range(5):
+        ways = list(speeds)
+        for way in ways[turn % 3 :] + ways[: turn % 3]:
+            run = [sys.executable, "-c", FRESH, way, str(folder), str(batch), str(length)]
+            done = subprocess.run(run, capture_output=True, text=True, check=True)
+            speeds[way].append(float(done.stdout))
+    rows = []
+    for way, target in (("plain", 0.85), ("iterated", 0.75)):
+        ratios = [one / out for one, out in zip(speeds[way], speeds["out"], strict=True)]
+        value, ratio = float(np.median(speeds[way])), float(np.median(ratios))
+        name = f"{batch}x{length}: first batches of a process, {way}, to those with out="
+        rows.append(
+            Row(
+                name=name,
+                value=value,
+                unit="M tokens/s",
+                ratio=ratio,
+                target=f">= {target:g}",
+                met=ratio >= target,
+            )
+        )
+    return rows
 
 
 def _torch_loader(path: Path, batch: int, length: int):  # type: ignore[no-untyped-def]
@@ -275,14 +340,14 @@ def _threads(folder: Path) -> Row:
 CHILD = """
 import sys
 from pathlib import Path
-from benchmarks.feed import _feed
+from benchmarks.feed import _feed, _steps_of_pass
 folder, batch, length = sys.argv[1:]
 feed = _feed(Path(folder), "windows", int(batch), int(length))
 print("ready", flush=True)
 for line in sys.stdin:
     out = None
     for step in range(int(line)):
-        out = feed.batch(step % len(feed), out=out)
+        out = feed.batch(step % _steps_of_pass(feed), out=out)
     print("done", flush=True)
 """
 

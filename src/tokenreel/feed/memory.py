@@ -22,24 +22,44 @@ class Memory:
     """Memory of arrays that were given out; threads may share it."""
 
     def __init__(self) -> None:
-        self._kept: list[np.ndarray] = []
+        self._kept: dict[int, list[np.ndarray]] = {}  # by their number of bytes, the oldest first
         self._lock = Lock()
-        self._unheld = _count_references([np.empty(0)])[0]
+        self._num_unheld = _first_unheld([np.empty(0)], None)
 
     def array(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Return an array, not filled; its memory may have been another's."""
         kind = np.dtype(dtype)
         num_bytes = math.prod(shape) * kind.itemsize
         with self._lock:
-            counts = _count_references(self._kept)
-            for block, count in zip(self._kept, counts, strict=True):
-                if block.nbytes == num_bytes and count == self._unheld:
-                    return block.view(kind).reshape(shape)
-            block = np.empty(num_bytes, np.uint8)
-            self._kept = [*self._kept[1 - KEPT :], block]
-            return block.view(kind).reshape(shape)
+            number = _first_unheld(self._kept.get(num_bytes, []), self._num_unheld)
+            block = self._new(num_bytes) if number < 0 else self._kept[num_bytes][number]
+            # A view of the block, which is held as long as any view of this one is.
+            return np.ndarray(shape, kind, block)
+
+    def _new(self, num_bytes: int) -> np.ndarray:
+        block = np.empty(num_bytes, np.uint8)
+        self._kept.setdefault(num_bytes, []).append(block)
+        if sum(map(len, self._kept.values())) > KEPT:
+            # Sizes that are no longer asked for go first.
+            oldest = next(iter(self._kept))
+            self._kept[oldest].pop(0)
+            if not self._kept[oldest]:
+                del self._kept[oldest]
+        if next(reversed(self._kept)) != num_bytes:
+            self._kept[num_bytes] = self._kept.pop(num_bytes)
+        return block
 
 
-def _count_references(arrays: list[np.ndarray]) -> list[int]:
-    """Return how often each array of a list is held; Pythons differ in what they count as well."""
-    return [sys.getrefcount(array) for array in arrays]
+def _first_unheld(blocks: list[np.ndarray], num_unheld: int | None) -> int:
+    """Return the number of the first block that only its list holds, or -1.
+
+    With None, how often such a block is held: Pythons differ in what they count as well, so it
+    is counted here, in this very loop.
+    """
+    for number, block in enumerate(blocks):
+        count = sys.getrefcount(block)
+        if num_unheld is None:
+            return count
+        if count == num_unheld:
+            return number
+    return -1

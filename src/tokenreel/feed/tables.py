@@ -63,7 +63,7 @@ SHARD = np.dtype(
 WINDOWS, DOCUMENT_WINDOWS, PACKED, EPISODES = range(4)
 ALL_WEIGH, BY_TURNS, BY_STORED = range(3)
 EPOCHS = 2  # permutations at hand: the current epoch and the next
-NO_EPOCH, OTHERWISE, PADDED = -1, -2, -3  # what the kernel answers, besides 1 + a shard to open
+NO_EPOCH, OTHERWISE, PADDED = -1, -2, -3  # what the kernel answers, besides shards to open
 MARK_TOKENS = 4096
 NO_LIMIT = 2**63 - 1
 
@@ -158,26 +158,27 @@ class Tables:
         while True:
             sources, permutations = self._epochs
             tables = (self._deal_key, sources, self._shards, permutations, *era.mixture.tables)
-            missing: int = kernel(local, step, num_rows, seats, *tables, *args)
-            if missing > 0:
-                self._open_shard(missing - 1)
-            elif missing == NO_EPOCH and not turned:
+            answer: int | tuple[int, ...] = kernel(local, step, num_rows, seats, *tables, *args)
+            if isinstance(answer, tuple):
+                self._open_shards(set(answer))
+            elif answer == NO_EPOCH and not turned:
                 self._turn_to(order, start)
                 turned = True
             else:
-                return OTHERWISE if missing == NO_EPOCH else missing
+                return OTHERWISE if answer == NO_EPOCH else answer
 
-    def _open_shard(self, place: int) -> None:
-        number = int(np.searchsorted(self._first_shard, place, side="right")) - 1
-        local = place - int(self._first_shard[number])
-        split = self._splits[number]
-        entry = np.zeros((), SHARD)
-        self._describe(entry, split.shards[local], by_document=self._cut[number])
-        entry["continued"] = local > 0 and split.shards[local - 1].continues
+    def _open_shards(self, places: set[int]) -> None:
         # No lock, which a process forked meanwhile would wait for: what threads undo of each
         # other's work is asked for again.
         shards = self._shards.copy()
-        shards[place] = entry
+        for place in places:
+            number = int(np.searchsorted(self._first_shard, place, side="right")) - 1
+            local = place - int(self._first_shard[number])
+            split = self._splits[number]
+            entry = np.zeros((), SHARD)
+            self._describe(entry, split.shards[local], by_document=self._cut[number])
+            entry["continued"] = local > 0 and split.shards[local - 1].continues
+            shards[place] = entry
         self._shards = shards
 
     def _describe(self, entry: np.ndarray, shard: Shard, *, by_document: bool) -> None:

@@ -3,7 +3,7 @@
  * assemble makes the rows, announce has their pages read, weigh adds up what they weigh. The tables
  * are laid out by feed/tables.py, which says what they hold and keeps alive what they point to.
  *
- * Each returns 0; 1 + shard if a shard is not open yet; or why the rows must be made another way:
+ * Each returns 0; a tuple of the shards that are not open yet; or why rows must be made another way:
  * TOKENREEL_EPOCH (no permutation of that epoch is at hand), _OTHERWISE (something the general way
  * does, or refuses and explains) or _PADDED (a padded row, where no segments are asked for).
  */
@@ -27,8 +27,15 @@ static int is_padded(const tokenreel_rows *rows, Py_ssize_t seq_len) {
     return 0;
 }
 
-static PyObject *answer(int64_t missing) {
-    return missing == TOKENREEL_MEMORY ? PyErr_NoMemory() : PyLong_FromLongLong(missing);
+static PyObject *answer(int64_t missing, const tokenreel_rows *rows) {
+    if (missing == TOKENREEL_MEMORY) return PyErr_NoMemory();
+    if (missing <= 0) return PyLong_FromLongLong(missing);
+    PyObject *shards = PyTuple_New(rows->num_missing);
+    for (Py_ssize_t i = 0; i < rows->num_missing && shards; i++) {
+        PyObject *shard = PyLong_FromLongLong(rows->missing[i]);
+        if (!shard || PyTuple_SetItem(shards, i, shard)) Py_CLEAR(shards);
+    }
+    return shards;
 }
 
 enum { INPUTS, LABELS, SEGMENTS, POSITIONS, WEIGHTS, MASK, SOURCE_IDS, NUM_FIELDS };
@@ -68,14 +75,14 @@ PyObject *tokenreel_assemble(PyObject *self, PyObject *args) {
                             .positions = v[POSITIONS].buf, .weights = v[WEIGHTS].buf,
                             .mask = v[MASK].buf, .threads = threads};
     int64_t missing;
-    Py_BEGIN_ALLOW_THREADS;
     tokenreel_rows rows;
+    Py_BEGIN_ALLOW_THREADS;
     missing = tokenreel_find(&q, seq_len, v[SOURCE_IDS].buf, &rows);
     if (!missing && !out.segments && is_padded(&rows, seq_len)) missing = TOKENREEL_PADDED;
     if (!missing) tokenreel_fill(&rows, &out);
-    tokenreel_free_rows(&rows);
     Py_END_ALLOW_THREADS;
-    result = answer(missing);
+    result = answer(missing, &rows);
+    tokenreel_free_rows(&rows);
 done:
     Py_XDECREF(rest);
     tokenreel_release(v, NUM_FIELDS);
@@ -109,17 +116,17 @@ PyObject *tokenreel_announce(PyObject *self, PyObject *args) {
         goto done;
     }
     int64_t missing;
-    Py_BEGIN_ALLOW_THREADS;
     tokenreel_rows rows;
+    Py_BEGIN_ALLOW_THREADS;
     missing = tokenreel_find(&q, seq_len, NULL, &rows);
     for (Py_ssize_t i = 0; i < rows.num_pieces && !missing; i++) {
         const tokenreel_piece *p = &rows.pieces[i];
         announce_bytes(p->tokens, p->length * (p->kind < 0 ? -p->kind : p->kind));
         if (p->stored) announce_bytes(p->stored, p->length * p->stored_bytes);
     }
-    tokenreel_free_rows(&rows);
     Py_END_ALLOW_THREADS;
-    result = answer(missing);
+    result = answer(missing, &rows);
+    tokenreel_free_rows(&rows);
 done:
     Py_XDECREF(rest);
     tokenreel_release(views, TOKENREEL_REQUEST_VIEWS);
@@ -174,13 +181,13 @@ PyObject *tokenreel_weigh(PyObject *self, PyObject *args) {
         goto done;
     }
     int64_t missing;
-    Py_BEGIN_ALLOW_THREADS;
     tokenreel_rows rows;
+    Py_BEGIN_ALLOW_THREADS;
     missing = tokenreel_find(&q, seq_len, NULL, &rows);
     if (!missing) weigh_rows(&rows, v[0].buf, v[1].buf);
-    tokenreel_free_rows(&rows);
     Py_END_ALLOW_THREADS;
-    result = answer(missing);
+    result = answer(missing, &rows);
+    tokenreel_free_rows(&rows);
 done:
     Py_XDECREF(rest);
     tokenreel_release(v, 2);

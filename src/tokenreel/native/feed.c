@@ -23,6 +23,7 @@ void tokenreel_free_rows(tokenreel_rows *rows) {
     free(rows->row_offsets);
     free(rows->pieces);
     free(rows->spans);
+    free(rows->missing);
 }
 
 static void *grown(void *old, Py_ssize_t *room, size_t size) {
@@ -49,6 +50,16 @@ int tokenreel_add_span(tokenreel_rows *rows, tokenreel_span span) {
         rows->spans = memory;
     }
     rows->spans[rows->num_spans++] = span;
+    return 1;
+}
+
+int tokenreel_add_missing(tokenreel_rows *rows, int64_t shard) {
+    if (rows->num_missing == rows->missing_room) {
+        void *memory = grown(rows->missing, &rows->missing_room, sizeof *rows->missing);
+        if (!memory) return 0;
+        rows->missing = memory;
+    }
+    rows->missing[rows->num_missing++] = shard;
     return 1;
 }
 

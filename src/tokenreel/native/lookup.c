@@ -251,8 +251,10 @@ int64_t tokenreel_look_up(const tokenreel_source *sources, const tokenreel_shard
         int64_t missing = c.source->kind == PACKED     ? add_packed(&c, row[r])
                           : c.source->kind == EPISODES ? add_episode(&c, row[r])
                                                        : add_window(&c, row[r]);
-        if (missing) return missing;
+        /* All shards that are not open are noted, to be opened together. */
+        if (missing > 0 && !tokenreel_add_missing(rows, missing - 1)) return TOKENREEL_MEMORY;
+        if (missing < 0) return missing;
         rows->row_offsets[r + 1] = rows->num_pieces;
     }
-    return weigh(shards, rows);
+    return rows->num_missing ? 1 + rows->missing[0] : weigh(shards, rows);
 }

@@ -120,6 +120,8 @@ typedef struct {
     Py_ssize_t *row_offsets;           /* [num_rows + 1] */
     tokenreel_piece *pieces;
     tokenreel_span *spans;
+    Py_ssize_t num_missing, missing_room;
+    int64_t *missing;                  /* places of shards that are not open */
 } tokenreel_rows;
 
 typedef struct {
@@ -138,6 +140,7 @@ typedef struct {
 void tokenreel_fill(const tokenreel_rows *rows, const tokenreel_output *out);
 int tokenreel_add_piece(tokenreel_rows *rows, tokenreel_piece piece);
 int tokenreel_add_span(tokenreel_rows *rows, tokenreel_span span);
+int tokenreel_add_missing(tokenreel_rows *rows, int64_t shard);
 int tokenreel_allocate_rows(tokenreel_rows *rows, Py_ssize_t num_rows);
 void tokenreel_free_rows(tokenreel_rows *rows);
 
