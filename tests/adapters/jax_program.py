@@ -36,7 +36,8 @@ def check(recipe: Recipe, spec: PartitionSpec | None, mesh: Mesh) -> None:
     ]
     for step, batch in enumerate(islice(loader, 4)):
         for name in FIELDS:
-            whole = np.concatenate([getattr(part[step], name) for part in parts], axis=-2)
+            axis = int(recipe.accumulate > 1)  # source_ids have no axis of tokens
+            whole = np.concatenate([getattr(part[step], name) for part in parts], axis=axis)
             array = batch[name]
             assert array.shape == whole.shape
             for shard in array.addressable_shards:

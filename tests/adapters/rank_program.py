@@ -95,7 +95,7 @@ def disagree(rank: int, folder: Path) -> None:
         "steps": (replace(same, steps=9 if other else 10), {}),
         "state": (ahead, {}),
         "ranks": (same, {"rank": 0, "world": 2}),
-        "divide": (replace(same, batch_size=9), {}),
+        "uneven": (replace(same, batch_size=9), {}),
     }
     errors = {
         name: error_of(partial(FeedLoader, feed, **options))

@@ -15,7 +15,7 @@ from tests.adapters.ranks import Ranks
 from tests.feed.making import recipe_of, write_store
 from torch.utils.data import DataLoader
 
-from tokenreel.errors import ConfigError, MismatchError
+from tokenreel.errors import ConfigError, EndlessError, MismatchError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe, Source
 from tokenreel.torch import FeedLoader, FeedRows, loss_sum
@@ -41,10 +41,10 @@ def rows_recipe(folder: Path) -> Recipe:
 def test_a_trainer_resumed_in_mid_epoch_gets_exactly_what_was_to_come(
     recipe: Recipe, tmp_path: Path
 ) -> None:
-    from tests.adapters.trainer_run import train
+    from tests.adapters.trainer_run import EPOCH_STEPS, train
 
     feed = Feed(recipe)
-    assert 5 < len(feed) < 10  # the checkpoint is within the first epoch, the end is not
+    assert 5 < EPOCH_STEPS < 10  # the checkpoint is within the first epoch, the end is not
     whole = train(recipe, tmp_path / "run")
     state = json.loads((tmp_path / "run/checkpoint-5/trainer_state.json").read_text())
     resumed = train(recipe, tmp_path / "again", resume=str(tmp_path / "run/checkpoint-5"))
@@ -83,7 +83,7 @@ def test_trainers_in_two_processes_get_the_global_batches(
 def test_the_models_loss_is_the_feeds(recipe: Recipe) -> None:
     from tests.adapters.trainer_run import Recorded
 
-    rows, model = FeedRows(recipe), Recorded().double()
+    rows, model = FeedRows(recipe, epoch_steps=1), Recorded().double()
     items = rows.__getitems__(range(8))
     batch = {name: torch.stack([item[name] for item in items]) for name in items[0]}
     with torch.no_grad():
@@ -106,46 +106,56 @@ def test_accelerate_shares_out_and_skips_as_the_feed_does(recipe: Recipe, world:
     feed = Feed(recipe)
     for rank in range(world):
         loader = prepare_data_loader(
-            DataLoader(FeedRows(recipe), batch_size=8 // world),
+            DataLoader(FeedRows(recipe, epoch_steps=6), batch_size=8 // world),
             num_processes=world,
             process_index=rank,
         )
         loader.set_epoch(1)
         skipped = skip_first_batches(loader, 3)
         parts = list(skipped)
-        assert len(parts) == len(feed) - 3
-        for step, part in enumerate(parts, start=len(feed) + 3):
+        assert len(parts) == 3
+        for step, part in enumerate(parts, start=9):
             expected = feed.batch(step, rank=rank, world=world)
             assert part["input_ids"].tolist() == expected.input_ids.tolist()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork")  # said by JAX, which takes no part in it
 def test_rows_are_read_by_workers_too_and_travel_as_their_recipe(recipe: Recipe) -> None:
-    rows = FeedRows(recipe)
+    rows = FeedRows(recipe, epoch_steps=6)
     assert len(pickle.dumps(rows)) < 6000
     assert torch.equal(pickle.loads(pickle.dumps(rows))[5]["input_ids"], rows[5]["input_ids"])
     loader = DataLoader(rows, batch_size=4, num_workers=2)
     found = torch.cat([batch["input_ids"] for batch in loader])
-    whole = torch.cat(
-        [batch["input_ids"] for batch in FeedLoader(recipe, epoch_steps=len(rows) // 8)]
-    )
+    whole = torch.cat([batch["input_ids"] for batch in FeedLoader(recipe, epoch_steps=6)])
     assert torch.equal(found, whole)
+
+
+def test_consecutive_rows_are_the_feeds_however_many_are_taken_at_once(recipe: Recipe) -> None:
+    rows, feed = FeedRows(recipe, epoch_steps=3), Feed(recipe)
+    rows.set_epoch(1)
+    expected = np.concatenate([feed.batch(step).input_ids for step in (3, 4, 5)])
+    for size in (1, 3, 5, 16, 24):
+        loader = DataLoader(rows, batch_size=size)
+        found = torch.cat([batch["input_ids"] for batch in loader])
+        assert found.tolist() == expected.tolist()
 
 
 def test_rows_in_another_order_or_with_other_weights_are_refused(
     recipe: Recipe, tmp_path: Path
 ) -> None:
-    rows = FeedRows(recipe)
+    rows = FeedRows(recipe, epoch_steps=6)
     with pytest.raises(ConfigError) as caught:
         next(iter(DataLoader(rows, sampler=[7, 3, 5, 4, 0], batch_size=5)))
     assert str(caught.value) == (
-        "these rows are no part of a step (expected consecutive positions, a count that divides "
-        '8, got 7, 3, 5, 4, … (5)); sample in sequence (train_sampling_strategy="sequential") '
-        "and choose a batch size that divides the recipe's"
+        "these are not rows of the run in its order (expected consecutive positions below 48, got "
+        '7, 3, 5, 4, … (5)); sample in sequence (train_sampling_strategy="sequential"); rows of '
+        "a recipe with passes may be taken in any order"
     )
-    for wrong in ([0, 1, 2], [2, 3, 4, 5], [len(rows)], [-1]):
-        with pytest.raises(ConfigError, match="these rows are no part of a step"):
+    for wrong in ([0, 2], [47, 48], [-1, 0]):
+        with pytest.raises(ConfigError, match="these are not rows of the run in its order"):
             rows.__getitems__(wrong)
+    with pytest.raises(EndlessError, match="a run without end has no length"):
+        len(FeedRows(recipe))
     with pytest.raises(
         ConfigError, match=r"no further epoch \(expected 9 steps in all, got epoch 1"
     ):
@@ -154,6 +164,6 @@ def test_rows_in_another_order_or_with_other_weights_are_refused(
         FeedRows(replace(recipe, accumulate=2))
     write_store(tmp_path / "chat", [12, 25, 30, 18], sidecar="weights")
     chat = Source(name="chat", path=tmp_path / "chat", rows="packed")
-    weighted = FeedRows(recipe_of(chat, seq_len=SEQ_LEN))
+    weighted = FeedRows(recipe_of(chat, seq_len=SEQ_LEN, passes=1))
     with pytest.raises(ConfigError, match="weights other than 0 and 1; this loss would ignore"):
-        weighted.__getitems__(range(4))
+        weighted.__getitems__(range(len(weighted)))

@@ -13,6 +13,8 @@ from tokenreel.feed.recipe import Recipe
 from tokenreel.torch import FeedRows
 from tokenreel.torch.trainer import FeedCallback
 
+EPOCH_STEPS = 7
+
 
 class Recorded(LlamaForCausalLM):
     """A tiny model that keeps what it was given."""
@@ -54,7 +56,7 @@ def train(recipe: Recipe, folder: Path, *, resume: str | None = None, **options:
         logging_strategy="no",
         **settings,
     )
-    rows, model = FeedRows(recipe), Recorded()
+    rows, model = FeedRows(recipe, epoch_steps=EPOCH_STEPS), Recorded()
     trainer = Trainer(model, arguments, train_dataset=rows, callbacks=[FeedCallback(rows)])
     trainer.train(resume_from_checkpoint=resume)
     return model
