@@ -81,3 +81,45 @@ def test_plan_and_feed_say_what_comes_out(recipe: Path, capsys: pytest.CaptureFi
         assert facts["steps"] == 6
         assert facts["shares"] == {"s": 1.0}
         assert 0 < facts["trained_share"] < 1
+
+
+def test_an_evaluation_says_what_it_will_show(
+    recipe: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluation = recipe.with_name("evaluation.toml")
+    evaluation.write_text(
+        recipe.read_text().replace("batch_size = 2", "batch_size = 4\npasses = 1")
+    )
+    num_rows = Feed(evaluation).plans[0].num_rows
+    assert num_rows % 4
+    steps, filled = -(-num_rows // 4), -num_rows % 4
+    facts = answer(capsys, "feed", str(evaluation))
+    assert facts["steps"] == steps
+    assert (facts["rows"], facts["rows_of_padding"]) == (num_rows, filled)
+    assert facts["trained_tokens"] == sum(len(text) - 1 for text in TEXTS)
+    assert main(["feed", str(evaluation)]) == 0
+    assert (
+        capsys.readouterr()
+        .err.replace("\n", " ")
+        .startswith(
+            f"an evaluation: each row once, {num_rows} rows in {steps} steps; "
+            f"the last is filled up with {filled} rows of padding"
+        )
+    )
+    assert answer(capsys, "plan", str(evaluation))["steps"] == steps
+    assert answer(capsys, "plan", str(recipe))["steps"] is None
+
+
+def test_a_run_that_ends_of_itself_says_where(
+    recipe: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limited = ["--set", "sources.s.max_epochs=3", "--set", "batch_size=4"]
+    num_rows = Feed(recipe).plans[0].num_rows
+    with pytest.warns(UserWarning, match="source 's' runs out"):
+        facts = answer(capsys, "feed", str(recipe), *limited)
+    assert facts["steps"] == 3 * num_rows // 4
+    assert (
+        "source 's' runs out in the next" in answer(capsys, "plan", str(recipe), *limited)["ending"]
+    )
+    assert main(["feed", str(recipe), *limited, "--start-step", "99"]) != 0
+    assert "no step is left" in capsys.readouterr().err

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     feed.step = args.start_step
     steps = _num_steps(feed, args.steps)
     if feed.ending is not None and not args.json:
-        Console(stderr=True).print(escape(_announced(feed)))
+        Console(stderr=True, soft_wrap=True).print(escape(_announced(feed)))
     with bars(quiet=args.quiet or args.json) as progress:
         facts = dry_run(feed, steps=steps, prefetch=args.prefetch, progress=progress)
     emit(args, facts, lambda console: _draw(console, facts))
@@ -68,7 +68,8 @@ def _announced(feed: Feed) -> str:
     times = "once" if feed.recipe.passes == 1 else f"{feed.recipe.passes} times"
     filled = len(feed) * size - rows
     padding = f"; the last is filled up with {filled:,} rows of padding" if filled else ""
-    return f"an evaluation: each row {times}, {rows:,} rows in {len(feed):,} steps{padding}"
+    steps = f"{len(feed):,} step" + "s" * (len(feed) != 1)
+    return f"an evaluation: each row {times}, {rows:,} rows in {steps}{padding}"
 
 
 def dry_run(feed: Feed, *, steps: int, prefetch: int, progress: Progress) -> dict[str, Any]:

@@ -88,9 +88,7 @@ class MixtureSampler(RankSampler):
 
     def _ordered(self) -> Order:
         order = Order(self._sources, shares=self._first_shares, seed=self.seed)
-        for position, shares in self._changes[1:]:
-            order = order.change(position, shares)
-        return order
+        return order.changed(self._changes[1:])
 
     def _position(self, samples: int) -> int:
         return self._epoch * self._total + samples * self.num_replicas

@@ -32,7 +32,7 @@ class Ending:
 
     def __str__(self) -> str:
         """Say it in a sentence."""
-        steps = f"the run ends after {self.steps:,} steps"
+        steps = f"the run ends after {self.steps:,} step" + "s" * (self.steps != 1)
         if self.source is None:
             return f"{steps}: every row was shown"
         left = ", ".join(f"{count:,} of {name!r}" for name, count in self.unshown.items() if count)
