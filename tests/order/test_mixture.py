@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,9 @@ from tests.order.making import mixture_of, mixtures
 from tokenreel.errors import ConfigError
 from tokenreel.order import mixture
 from tokenreel.order.mixture import Mixture
+from tokenreel.order.order import Order, SourceRows
 from tokenreel.order.schedule import Change, make_schedule, normalised
+from tokenreel.seeds import derive_key
 
 RUN = 3000
 ANNEALED = make_schedule((0.7, 0.3, 0.0), [Change(start=1000, shares=(0.2, 0.3, 0.5), ramp=500)])
@@ -151,3 +155,68 @@ def test_the_kernel_mixes_as_numpy_does(one: Mixture, start: int, count: int) ->
     ):
         assert np.array_equal(actual, expected)
         assert actual.dtype == expected.dtype
+
+
+def slow_run(
+    weights: list[list[float]], starts: list[int], keys: list[int], num_rows: int
+) -> list[tuple[int, int]]:
+    """Return (source, number) of each position, by sorting every row there could be.
+
+    Weights change at positions; written from the words of the docstring, a row at a time.
+    """
+    given = [0] * len(keys)
+    owed = [0.0] * len(keys)
+    run: list[tuple[int, int]] = []
+    for change, start in enumerate(starts):
+        stop = starts[change + 1] if change + 1 < len(starts) else num_rows
+        shares = [w / math.fsum(weights[change]) for w in weights[change]]
+        waiting = []
+        for source, share in enumerate(shares):
+            for more in range(num_rows + 30 if share else 0):
+                number = given[source] + more
+                hashed = splitmix(number + keys[source]) >> 11
+                margin = share / 64
+                jitter = margin + hashed * ((1 - 2 * margin) * 2.0**-53)
+                waiting.append(((more + jitter - owed[source]) / share, source, number))
+        shown = [(source, number) for _, source, number in sorted(waiting)[: stop - start]]
+        run += shown
+        for source, share in enumerate(shares):
+            count = sum(s == source for s, _ in shown)
+            given[source] += count
+            owed[source] += share * (stop - start) - count
+    return run
+
+
+def splitmix(number: int) -> int:
+    mixed = number * 0x9E3779B97F4A7C15 % 2**64
+    mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB % 2**64
+    return mixed ^ (mixed >> 31)
+
+
+@given(
+    weights=st.integers(2, 7).flatmap(
+        lambda size: st.lists(
+            st.lists(
+                st.sampled_from([0.0, 0.05, 1.0, 3.0, 0.3]), min_size=size, max_size=size
+            ).filter(any),
+            min_size=1,
+            max_size=4,
+        )
+    ),
+    lengths=st.lists(st.integers(0, 25), min_size=4, max_size=4),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_run_is_all_rows_sorted_by_their_times(
+    weights: list[list[float]], lengths: list[int], seed: int
+) -> None:
+    names = [str(number) for number in range(len(weights[0]))]
+    shares = [tuple(w / math.fsum(row) for w in row) for row in weights]
+    starts = [0, *np.cumsum(lengths).tolist()][: len(weights)]
+    sources = [SourceRows(name=name, num_rows=10**6) for name in names]
+    first = Order(sources, shares=shares[0], seed=seed)
+    order = first.changed(list(zip(starts[1:], shares[1:], strict=True)))
+    keys = [derive_key("mixture", seed, name) for name in names]
+    found = zip(*(column.tolist() for column in order.numbers(0, 90)), strict=True)
+    assert list(found) == slow_run(weights, starts, keys, 90)

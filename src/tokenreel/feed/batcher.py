@@ -12,6 +12,7 @@ from tokenreel.feed.batch import Batch
 from tokenreel.feed.buffers import Allocate, BatchMemory
 from tokenreel.feed.denominators import Denominators, add_up
 from tokenreel.feed.document_ids import document_ids_of
+from tokenreel.feed.fields import EXTRA, known_fields
 from tokenreel.feed.memory import Memory
 from tokenreel.feed.parts import Part, part_of
 from tokenreel.feed.plain import CommonFields
@@ -37,7 +38,7 @@ class Batcher:
         self._common = CommonFields(recipe.seq_len)
         self._parts: dict[tuple[int, int, int], Part] = {}
         self._seats: dict[tuple[Part, int], np.ndarray] = {}
-        self.pool = Memory()
+        self._pool = Memory()
 
     def in_order(self, order: Order) -> Batcher:
         """Return what makes batches of the same rows with other weights."""
@@ -71,11 +72,15 @@ class Batcher:
         return seats
 
     def memory(
-        self, part: Part, allocate: Allocate | None = None, *, masked: bool = False
+        self, num_rows: int, *, allocate: Allocate | None = None, extra: Sequence[str] = ()
     ) -> BatchMemory:
-        """Return memory for a batch of a rank's part; that of a batch nobody holds, if there is."""
-        allocate = self.pool.array if allocate is None else allocate
-        return BatchMemory(part.num_rows, self.recipe.seq_len, allocate=allocate, masked=masked)
+        """Return memory for a batch of rows; that of a batch nobody holds, if there is one."""
+        allocate, masked = allocate or self._pool.array, _has_mask(extra)
+        return BatchMemory(num_rows, self.recipe.seq_len, allocate=allocate, masked=masked)
+
+    def memory_of(self, batch: Batch, part: Part, *, extra: Sequence[str] = ()) -> BatchMemory:
+        """Return the memory of a batch that is no longer needed, for another of a rank's part."""
+        return BatchMemory.of(batch, shape=part.shape, masked=_has_mask(extra))
 
     def make(
         self,
@@ -140,6 +145,10 @@ class Batcher:
     def announce(self, step: int, part: Part) -> None:
         """Have the system read what a part of a step is made of, without waiting for it."""
         self._assembler.announce(step, self.seats(step, part))
+
+
+def _has_mask(extra: Sequence[str]) -> bool:
+    return "attention_mask" in known_fields(extra, known=EXTRA)
 
 
 def _shaped(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -24,7 +24,6 @@ from tokenreel.feed.batcher import Batcher
 from tokenreel.feed.buffers import Allocate, BatchMemory, Ring, checked
 from tokenreel.feed.denominators import Denominators
 from tokenreel.feed.ending import Ending, beyond, find_ending
-from tokenreel.feed.fields import EXTRA, known_fields
 from tokenreel.feed.parts import Part
 from tokenreel.feed.prefetch import ahead
 from tokenreel.feed.read_ahead import ReadAhead
@@ -129,11 +128,10 @@ class Feed:
         batcher = self._batcher
         part = batcher.part(rank, world)
         self._check_step(step)
-        masked = "attention_mask" in known_fields(extra, known=EXTRA)
         if out is None:
-            memory = batcher.memory(part, masked=masked)
+            memory = batcher.memory(part.num_rows, extra=extra)
         else:
-            memory = BatchMemory.of(out, shape=part.shape, masked=masked)
+            memory = batcher.memory_of(out, part, extra=extra)
         return batcher.make(step, part, memory, threads=self._threads, extra=extra)
 
     def rows(self, step: int, seats: np.ndarray, *, extra: Sequence[str] = ()) -> Batch:
@@ -143,8 +141,7 @@ class Feed:
         if len(seats) and not (int(seats.min()) >= 0 and int(seats.max()) < num_rows):
             raise ConfigError("no such row in the step", expected=f"0 to {num_rows - 1:,}")
         shape = (len(seats), self.recipe.seq_len)
-        masked = "attention_mask" in known_fields(extra, known=EXTRA)
-        memory = BatchMemory(*shape, allocate=batcher.pool.array, masked=masked)
+        memory = batcher.memory(len(seats), extra=extra)
         wanted = np.ascontiguousarray(seats, np.int64)
         return batcher.make_rows(step, wanted, shape, memory, extra=extra)
 
@@ -196,9 +193,8 @@ class Feed:
         for name, value, least in (("prefetch", prefetch, 0), ("keep", keep, 1)):
             if value is not None and value < least:
                 raise ConfigError(f"bad {name}", expected=f">= {least}", actual=value)
-        masked = "attention_mask" in known_fields(extra, known=EXTRA)
         wanted = None if allocate is None else checked(allocate)
-        fresh = partial(self._batcher.memory, part, wanted, masked=masked)
+        fresh = partial(self._batcher.memory, part.num_rows, allocate=wanted, extra=extra)
         ring = None if keep is None else Ring(prefetch + keep, fresh)
         memories = (fresh() if ring is None else ring[number] for number in count())
         self._begin()
