@@ -225,7 +225,7 @@ def test_tables_that_do_not_fit_together_are_refused(tmp_path: Path, number: int
     assert tables is not None and kernels is not None
     mixture = feed.order.eras[0].mixture
     assert isinstance(mixture, Mixture)
-    views: list[Any] = [np.arange(2), b"", *tables._epochs[:1], tables._shards, tables._epochs[1]]
+    views: list[Any] = [np.arange(2), *tables._views]
     request: list[Any] = [0, 0, 4, *(bytes(memoryview(view)) for view in (*views, *mixture.tables))]
     memory = noise(2, 8)
     arrays = (memory.input_ids, memory.labels, None, None, None, None, None)

@@ -37,7 +37,6 @@ class Batcher:
         )
         self._common = CommonFields(recipe.seq_len)
         self._parts: dict[tuple[int, int, int], Part] = {}
-        self._seats: dict[tuple[Part, int], np.ndarray] = {}
         self._pool = Memory()
 
     def in_order(self, order: Order) -> Batcher:
@@ -63,14 +62,6 @@ class Batcher:
             )
         return part
 
-    def seats(self, step: int, part: Part) -> np.ndarray:
-        """Return which seats of a step are in a part, int64; -1: none, the row is padding."""
-        key = (part, self.deal.num_rows_in(step))
-        seats = self._seats.get(key)
-        if seats is None:
-            seats = self._seats[key] = part.seats(key[1])
-        return seats
-
     def memory(
         self, num_rows: int, *, allocate: Allocate | None = None, extra: Sequence[str] = ()
     ) -> BatchMemory:
@@ -92,10 +83,10 @@ class Batcher:
         extra: Sequence[str] = (),
     ) -> Batch:
         """Return a rank's part of a step's batch."""
-        self._watch.check(step * self.recipe.batch_size + self.deal.num_rows_in(step))
-        return self.make_rows(
-            step, self.seats(step, part), part.shape, memory, threads=threads, extra=extra
-        )
+        num_rows = self.deal.num_rows_in(step)
+        self._watch.check(step * self.recipe.batch_size + num_rows)
+        seats = part.seats(num_rows)
+        return self.make_rows(step, seats, part.shape, memory, threads=threads, extra=extra)
 
     def make_rows(
         self,
@@ -108,11 +99,8 @@ class Batcher:
         extra: Sequence[str] = (),
     ) -> Batch:
         """Return a batch of the rows in these seats of a step."""
-        fields: dict[str, np.ndarray]
         if self._assembler.fill_plain(step, seats, memory, threads=threads):
-            fields = dict(self._common.of_shape(shape))
-            if "attention_mask" not in extra:
-                del fields["made_mask"]
+            fields = self._common.of_shape(shape, masked="attention_mask" in extra)
         else:
             self._assembler.fill(step, seats, memory, threads=threads)
             rows = memory.rows()
@@ -123,14 +111,15 @@ class Batcher:
             }
             if memory.mask is not None:
                 fields["made_mask"] = _shaped(memory.mask, shape)
+        documents = None
         if "document_ids" in extra:
-            located = self._assembler.locate(step, seats)
-            fields["document_ids"] = document_ids_of(self._plans, located, shape)
+            documents = document_ids_of(self._plans, self._assembler.locate(step, seats), shape)
         return Batch(
             step=step,
             input_ids=_shaped(memory.input_ids, shape),
             labels=_shaped(memory.labels, shape),
             source_ids=_shaped(memory.source_ids, shape[:-1]),
+            document_ids=documents,
             **fields,
         )
 
@@ -144,11 +133,11 @@ class Batcher:
 
     def announce(self, step: int, part: Part) -> None:
         """Have the system read what a part of a step is made of, without waiting for it."""
-        self._assembler.announce(step, self.seats(step, part))
+        self._assembler.announce(step, part.seats(self.deal.num_rows_in(step)))
 
 
 def _has_mask(extra: Sequence[str]) -> bool:
-    return "attention_mask" in known_fields(extra, known=EXTRA)
+    return bool(extra) and "attention_mask" in known_fields(extra, known=EXTRA)
 
 
 def _shaped(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -255,7 +255,7 @@ class Feed:
     @property
     def ending(self) -> Ending | None:
         """Where the run ends of itself, and what it leaves unshown; None: nowhere."""
-        if self._ending_of is not self.order:
+        if self._ending_of is not self.order:  # found anew for each order, when first asked for
             self._ending, self._ending_of = find_ending(self.order, self.deal), self.order
         return self._ending
 
@@ -283,8 +283,9 @@ class Feed:
     def _check_step(self, step: int) -> None:
         if step < 0:
             raise ConfigError("bad step", expected=">= 0", actual=step)
-        if self.ending is not None and step >= self.ending.steps:
-            raise beyond(self.ending, step)
+        ending = self.ending
+        if ending is not None and step >= ending.steps:
+            raise beyond(ending, step)
 
     def epoch_of(self, step: int) -> dict[str, float]:
         """Return how many epochs of each source come before a step."""

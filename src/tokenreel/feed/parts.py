@@ -9,8 +9,6 @@ what is missing in the others is filled with padding that weighs nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tokenreel.errors import ConfigError
@@ -18,31 +16,32 @@ from tokenreel.errors import ConfigError
 NO_ROW = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """A rank's part of every step: parts first to first + count of `total`, `width` rows each.
 
     shape is that of the rank's batch, [B, T] or, with accumulation, [A, B, T].
+
+    >>> part = Part(first=0, count=1, total=3, width=3, shape=(3, 5))
+    >>> part.seats(8).tolist(), part.seats(4).tolist()
+    ([0, 1, -1], [0, -1, -1])
     """
 
-    first: int
-    count: int
-    total: int
-    width: int
-    shape: tuple[int, ...]
-
-    @property
-    def num_rows(self) -> int:
-        """How many rows the rank's batch has, with those that are padding."""
-        return self.count * self.width
+    def __init__(
+        self, *, first: int, count: int, total: int, width: int, shape: tuple[int, ...]
+    ) -> None:
+        self.first, self.count, self.total, self.width = first, count, total, width
+        self.shape = shape
+        self.num_rows = count * width  # of the rank's batch, with those that are padding
+        self._seats: dict[int, np.ndarray] = {}
 
     def seats(self, num_rows: int) -> np.ndarray:
-        """Return the seats of a step of so many rows that are in this part, int64; -1: padding.
+        """Return the seats of a step of so many rows that are in this part, int64; -1: padding."""
+        seats = self._seats.get(num_rows)
+        if seats is None:
+            seats = self._seats[num_rows] = self._find_seats(num_rows)
+        return seats
 
-        >>> part = Part(first=0, count=1, total=3, width=3, shape=(3, 5))
-        >>> part.seats(8).tolist(), part.seats(4).tolist()
-        ([0, 1, -1], [0, -1, -1])
-        """
+    def _find_seats(self, num_rows: int) -> np.ndarray:
         bounds = np.arange(self.first, self.first + self.count + 1) * num_rows // self.total
         seats = bounds[:-1, None] + np.arange(self.width)
         return np.where(seats < bounds[1:, None], seats, NO_ROW).reshape(-1)

@@ -15,11 +15,14 @@ class CommonFields:
             "loss_weights": np.ones(seq_len, np.float32),
             "made_mask": np.ones(seq_len, bool),
         }
-        self._views: dict[tuple[int, ...], dict[str, np.ndarray]] = {}
+        self._views: dict[tuple[tuple[int, ...], bool], dict[str, np.ndarray]] = {}
 
-    def of_shape(self, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
-        """Return segments, positions, weights and mask of a batch of this shape."""
-        if shape not in self._views:
+    def of_shape(self, shape: tuple[int, ...], *, masked: bool = False) -> dict[str, np.ndarray]:
+        """Return segments, positions, weights and, if wanted, the mask of a batch of this shape."""
+        views = self._views.get((shape, masked))
+        if views is None:
             views = {name: np.broadcast_to(row, shape) for name, row in self._row.items()}
-            self._views[shape] = views
-        return self._views[shape]
+            if not masked:
+                del views["made_mask"]
+            self._views[shape, masked] = views
+        return views

@@ -10,6 +10,7 @@ tokens' size, instead of a search that misses the cache at every step.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -78,7 +79,7 @@ class Tables:
         self._splits = [plan.split for plan in plans]
         self._cut = [isinstance(plan, Windows) and plan.by_document for plan in plans]
         self._deal = deal
-        self._deal_key = b"" if deal.key is None else np.array([deal.key], np.uint64).data
+        self._deal_key = b"" if deal.key is None else deal.key.to_bytes(8, sys.byteorder)
         self._seq_len, self._pad_id = seq_len, pad_id
         self._held: list[np.ndarray] = []  # what the tables point to
         self._first_shard = np.cumsum([0, *(len(split.shards) for split in self._splits)])
@@ -89,6 +90,12 @@ class Tables:
             self._lay_out(sources[number], plan, item, number)
             permutations[number, :, :2] = sides_of(plan.num_rows)
         self._epochs = (sources, permutations)
+        self._views = self._seen()
+
+    def _seen(self) -> tuple[bytes | memoryview, ...]:
+        """Return the tables as the kernels take them; a view is taken faster than an array."""
+        tables = (self._epochs[0], self._shards, self._epochs[1])
+        return self._deal_key, *(table.view(np.uint8).data for table in tables)
 
     def _lay_out(self, source: np.void, plan: RowPlan, item: SourceRows, number: int) -> None:
         split = plan.split
@@ -156,9 +163,8 @@ class Tables:
             return OTHERWISE
         kernel, turned = getattr(self._kernels, name), False
         while True:
-            sources, permutations = self._epochs
-            tables = (self._deal_key, sources, self._shards, permutations, *era.mixture.tables)
-            answer: int | tuple[int, ...] = kernel(local, step, num_rows, seats, *tables, *args)
+            views = (*self._views, *era.mixture.tables)
+            answer: int | tuple[int, ...] = kernel(local, step, num_rows, seats, *views, *args)
             if isinstance(answer, tuple):
                 self._open_shards(set(answer))
             elif answer == NO_EPOCH and not turned:
@@ -180,6 +186,7 @@ class Tables:
             entry["continued"] = local > 0 and split.shards[local - 1].continues
             shards[place] = entry
         self._shards = shards
+        self._views = self._seen()
 
     def _describe(self, entry: np.ndarray, shard: Shard, *, by_document: bool) -> None:
         entry["is_open"], entry["tokens"] = True, self._address(shard.tokens)
@@ -200,6 +207,7 @@ class Tables:
         epochs = sources["epoch"][:, None] + np.arange(EPOCHS)
         permutations[:, :, 2:] = round_keys_of(order.keys_of_epochs(epochs))
         self._epochs = (sources, permutations)
+        self._views = self._seen()
 
 
 def columns_of(plan: RowPlan) -> tuple[int, tuple[np.ndarray | None, ...]]:

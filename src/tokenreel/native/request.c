@@ -40,11 +40,19 @@ static int64_t mix(const request *q, int32_t *source, int64_t *row) {
             source[i] = 0, row[i] += q->start + q->mixture.given[0];
         return 0;
     }
+    /* A few rows of a large step are found one by one: each takes the rows due around it. */
+    double each = 4.0 * (double)q->mixture.num_sources + 16.0;
+    int enough = 1;
+    if (each * (double)q->count < (double)q->num_rows) {
+        for (Py_ssize_t i = 0; i < q->count && enough; i++)
+            enough = tokenreel_mix_rows(&q->mixture, q->start + row[i], 1, &source[i], &row[i], NULL);
+        return enough ? 0 : TOKENREEL_MEMORY;
+    }
     size_t size = (size_t)q->num_rows + 1;
     int32_t *sources = malloc(size * sizeof *sources);
     int64_t *numbers = malloc(size * sizeof *numbers);
-    int enough = sources && numbers &&
-                 tokenreel_mix_rows(&q->mixture, q->start, q->num_rows, sources, numbers, NULL);
+    enough = sources && numbers &&
+             tokenreel_mix_rows(&q->mixture, q->start, q->num_rows, sources, numbers, NULL);
     for (Py_ssize_t i = 0; i < q->count && enough && q->num_rows; i++) {
         int64_t position = row[i];
         source[i] = sources[position], row[i] = numbers[position];

@@ -169,6 +169,8 @@ class Order:
         return self.eras[self._number_of_era(position)]
 
     def _number_of_era(self, position: int) -> int:
+        if position >= self.eras[-1].start:  # as it is nearly always
+            return len(self.eras) - 1
         if position < 0:
             raise position_error(position)
         return bisect_right(self.eras, position, key=attrgetter("start")) - 1
