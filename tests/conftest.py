@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 from tests.adapters.ranks import ranks
@@ -13,3 +14,8 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Leave what tests only import alone: looked through for doctests, it would be imported."""
     is_helper = collection_path.suffix == ".py" and not collection_path.name.startswith("test_")
     return True if is_helper else None
+
+
+def pytest_collection_finish() -> None:
+    """Keep modules and tests out of every later garbage collection: they stay to the end."""
+    gc.freeze()
