@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 from pathlib import Path
 
+import pytest
 from tests.adapters.ranks import ranks
 
 __all__ = ["ranks"]
@@ -19,3 +21,11 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 def pytest_collection_finish() -> None:
     """Keep modules and tests out of every later garbage collection: they stay to the end."""
     gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_auto_num_workers() -> int | None:
+    """Have a worker more than cores: many tests wait, for processes, servers and disks."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    return (os.cpu_count() or 1) + 1
