@@ -67,6 +67,7 @@ def run(hub: Any, tmp_path: Path) -> Iterator[Callable[..., int]]:
         yield run
 
 
+@pytest.mark.soak
 def test_cut_connections_and_a_killed_build_change_nothing(
     hub: Any, tmp_path: Path, run: Callable[..., int]
 ) -> None:
