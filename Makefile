@@ -31,8 +31,10 @@ demo: $(STAMP)
 	$(BIN)/tokenreel demo
 
 # The whole suite with the native kernels, then what touches a kernel in numpy alone.
-# One thread for each test: the cores are the workers'.
+# One thread for each test: the cores are the workers'. Bytecode is kept, whatever the environment
+# says: else each worker rewrites all assertions, and each process that a test starts compiles anew.
 test: export OMP_NUM_THREADS = 1
+test soak: export PYTHONDONTWRITEBYTECODE =
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not soak"
 	TOKENREEL_NATIVE=0 $(BIN)/python -m pytest -q -n auto -m "not soak" tests/native tests/order/test_permutation.py tests/order/test_mixture.py tests/feed/test_gather.py tests/rows/test_packing.py

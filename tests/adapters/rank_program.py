@@ -12,6 +12,7 @@ of all ranks of each run.
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
@@ -174,6 +175,7 @@ def run(task: str, rank: int, world: int, folder: Path) -> None:
 
 def main() -> None:
     """Fork the ranks of each run that is asked for, and wait for all of them."""
+    gc.freeze()  # or it would be looked through again and again, and taken down at the end
     fork = multiprocessing.get_context("fork")
     for line in sys.stdin:
         task, world, folder = json.loads(line)

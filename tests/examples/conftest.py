@@ -6,17 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.forked import Forks
 
 import tokenreel
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}  # tiny models gain nothing from threads
-
-Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture(scope="session")
@@ -69,3 +68,13 @@ def finish(process: subprocess.Popen[str]) -> str:
 def run(*words: object) -> str:
     """Run an example and return what it printed."""
     return finish(start(*words))
+
+
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """A process that has torch: importing it takes longer than most examples do."""
+    # Every optimizer imports the second one, which takes a second.
+    modules = ("torch.distributed", "torch._dynamo", "torch.nn.attention.flex_attention")
+    folder = tmp_path_factory.mktemp("printed")
+    with Forks(*modules, "tokenreel.torch", folder=folder, environment=ENVIRONMENT) as made:
+        yield made

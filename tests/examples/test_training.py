@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.examples.conftest import EXAMPLES, finish, run, start
+from tests.forked import Forks
 
 import tokenreel
 from tokenreel import Feed, Recipe, Source
@@ -24,9 +25,9 @@ def losses(printed: str) -> dict[int, float]:
     return {int(step): float(loss) for step, loss in LOSS.findall(printed)}
 
 
-def test_pretraining_learns_and_validates(corpus: Path, tmp_path: Path) -> None:
+def test_pretraining_learns_and_validates(corpus: Path, tmp_path: Path, forks: Forks) -> None:
     words = (corpus / "docs.jsonl", "--steps", 20, "--save-every", 10)
-    printed = run("pretrain_torch.py", *words, "--folder", tmp_path)
+    printed = forks.start(EXAMPLES / "pretrain_torch.py", *words, "--folder", tmp_path).finish()
     assert losses(printed)[20] < losses(printed)[10]
     assert printed.splitlines()[-1].startswith("validation loss ")
 
@@ -54,8 +55,11 @@ def test_pretraining_killed_and_run_again_ends_where_an_unbroken_one_does(
     assert losses(whole)[20] < losses(whole)[10]
 
 
-def test_packed_chats_train_what_the_assistant_says(corpus: Path, tmp_path: Path) -> None:
-    printed = run("sft_packed_torch.py", corpus / "chats.jsonl", "--folder", tmp_path, "--steps", 4)
+def test_packed_chats_train_what_the_assistant_says(
+    corpus: Path, tmp_path: Path, forks: Forks
+) -> None:
+    words = (corpus / "chats.jsonl", "--folder", tmp_path, "--steps", 4)
+    printed = forks.start(EXAMPLES / "sft_packed_torch.py", *words).finish()
     assert re.search(r"first row: 'After \d+ comes \d+\.<\|", printed)
     padding = re.search(r"padding ([\d.]+) %", printed)
     assert padding is not None and float(padding[1]) < 10
@@ -79,12 +83,16 @@ def test_both_ways_to_attend_within_a_chat_give_the_same_logits(
         torch.testing.assert_close(flex, model(batch, within_segments(batch["segment_ids"])))
 
 
-def test_megatron_files_are_trained_on_as_they_lie(store: Path, tmp_path: Path) -> None:
+def test_megatron_files_are_trained_on_as_they_lie(
+    store: Path, tmp_path: Path, forks: Forks
+) -> None:
     opened = tokenreel.open_store(store)
     tokenreel.convert(opened, tmp_path / "pairs", to="megatron")
     before = {file.name: file.stat() for file in (tmp_path / "pairs").iterdir()}
     words = ("--vocab-size", opened.vocab_size, "--steps", 6)
-    printed = run("megatron_in_place.py", tmp_path / "pairs" / "train", *words)
+    printed = forks.start(
+        EXAMPLES / "megatron_in_place.py", tmp_path / "pairs" / "train", *words
+    ).finish()
     after = {file.name: file.stat() for file in (tmp_path / "pairs").iterdir()}
     assert {name: (stat.st_size, stat.st_mtime_ns) for name, stat in before.items()} == {
         name: (stat.st_size, stat.st_mtime_ns) for name, stat in after.items()

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.forked import Forks
 from tests.hub.environment import client_environment
 
 from niels_gpt.cache import PretrainTokenStreamDataset, SFTExampleDataset, formats, read_meta
@@ -92,13 +93,20 @@ def start(hub: Any, place: Path) -> Callable[..., subprocess.Popen[str]]:
 
 
 @pytest.fixture(scope="module")
-def run(start: Callable[..., subprocess.Popen[str]]) -> Callable[..., Result]:
-    def build_all(*arguments: str) -> Result:
-        with start(*arguments) as process:
-            said, complained = process.communicate(timeout=120)
-        return Result(process.args, process.returncode, said, complained)
+def run(
+    hub: Any, place: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Result]]:
+    """Run the command to its end; torch and the client are imported once for all runs."""
+    environment = client_environment(hub.url, place / "client")
+    folder = tmp_path_factory.mktemp("printed")
+    with Forks("torch", "datasets", folder=folder, environment=environment) as forks:
 
-    return build_all
+        def build_all(*arguments: str) -> Result:
+            words = ["-m", "niels_gpt.cache.cli", "build-all", *SIZES, *arguments]
+            forked = forks.start(*words, cwd=place)
+            return Result(words, forked.wait(), forked.printed(), forked.complaints())
+
+        yield build_all
 
 
 def sums(folder: Path) -> dict[str, str]:
