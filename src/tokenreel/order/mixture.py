@@ -16,8 +16,11 @@ What that guarantees, for S sources of any shares and any schedule:
   the worst case; as strata are independent the part with S grows as its root: with 1,000
   small sources beside one of share ½ the large one is off by 6.5 rows (standard deviation),
   at any length of the run. For independent draws it would be √n / 2.
-- A source's count in a batch varies no more than with independent draws (0.0 to 0.95 of
-  their variance).
+- A source's count in a batch varies no more than with independent draws: 0 to 1 times their
+  variance, near 1 where a batch is short beside a source's strata. That holds in ramps too,
+  and when weights change in every step; only where they change wildly in every step and a
+  batch has fewer than 8 rows do rows that are owed come when their share is small (up to 3
+  times the variance for batches of one row).
 
 The position of a row, or the row of a position, takes a few operations per source, however
 far the run has come: the rows before a time are counted by the integral, and times that
