@@ -90,11 +90,9 @@ def main() -> None:
         one, three = (run(weights, folder, count, accumulate) for count in (1, 3))
         apart = np.abs(one.pop("gradients") - (there := three.pop("gradients"))).max()
         three["gradients apart"] = float(apart / np.abs(there).max())
-        for count, figures in ((1, one), (3, three)):
-            recipe = val_recipe(folder, accumulate=accumulate)
-            result = evaluate(model, recipe, sharding=over(count, recipe))
-            figures["evaluation"] = result.as_dict()
-            printed[f"{count} x {accumulate}"] = figures
+        recipe = val_recipe(folder, accumulate=accumulate)
+        three["evaluation"] = evaluate(model, recipe, sharding=over(3, recipe)).as_dict()
+        printed |= {f"1 x {accumulate}": one, f"3 x {accumulate}": three}
     print(json.dumps(printed))
 
 
