@@ -139,7 +139,9 @@ def test_no_validation_is_an_empty_folder(tmp_path: Path) -> None:
     assert open_store(out)["train"].num_tokens == 3000
 
 
-def test_four_words_in_memory_build_a_cache(tmp_path: Path) -> None:
+def test_four_words_in_memory_build_a_cache_and_an_empty_training_split_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Contract 002: "determinism (small synthetic input): given the same small in-memory iterable
     + same seed, cache files are byte-identical".
     """
@@ -150,6 +152,7 @@ def test_four_words_in_memory_build_a_cache(tmp_path: Path) -> None:
     assert sorted(stream(first, "val")) == sorted(Letters().encode("".join(words)))
     assert (first / "train").is_dir() and not list((first / "train").iterdir())
     assert open_store(first)["val"].num_tokens == 19
+    assert "a: train/ is empty: all 19 tokens are validation, which may have 30" in caplog.text
 
 
 @settings(max_examples=25, deadline=None)

@@ -15,6 +15,7 @@ disk.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,8 @@ from tokenreel.store.split import Split
 from tokenreel.store.writer import SHARD_BYTES
 from tokenreel.text.sources.folder import FileSource
 from tokenreel.text.sources.protocol import TextSource
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +218,13 @@ def _publish_stream(out: Path, facts: Mapping[str, Any], stream: Split) -> Cache
     num_val = min(facts["max_val_tokens"], stream.num_tokens)
     bounds = {"train": (num_val, stream.num_tokens), "val": (0, num_val)}
     counts = {f"{name}_tokens": stop - start for name, (start, stop) in bounds.items()}
+    if facts["max_train_tokens"] and not counts["train_tokens"]:
+        logger.warning(
+            "%s: train/ is empty: all %s tokens are validation, which may have %s (max_val_tokens)",
+            out,
+            f"{num_val:,}",
+            f"{facts['max_val_tokens']:,}",
+        )
     meta = {**facts, **counts, "totals": {**counts, "documents": stream.num_documents}}
     with staged_folder(out.absolute(), LOCAL) as staged:
         for name in SPLITS:
