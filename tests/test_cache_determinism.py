@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from niels_gpt.cache import build_pretrain_cache, build_sft_cache, read_meta
 from niels_gpt.cache.build_cache import Message
-from tokenreel.errors import EmptyError
+from tokenreel import open_store
+from tokenreel.errors import ConfigError
 
 EOT = 4
-TEXTS = [f"document {n} " * (n % 5 + 1) for n in range(200)]
+TEXTS = [f"document {n} " * (n % 5 + 1) + "\n" for n in range(200)]
 CHATS: list[list[Message]] = [
     [{"role": "user", "content": f"ask {n}"}, {"role": "assistant", "content": f"say {n}"}]
     for n in range(50)
@@ -69,15 +70,9 @@ def stream(out: Path, split: str) -> list[int]:
     return [int(number) for shard in shards for number in np.fromfile(shard, "<u2")]
 
 
-def documents(ids: list[int]) -> list[tuple[int, ...]]:
-    found: list[tuple[int, ...]] = []
-    begun: list[int] = []
-    for number in ids:
-        begun.append(number)
-        if number == EOT:
-            found.append(tuple(begun))
-            begun = []
-    return [*found, tuple(begun)] if begun else found
+def documents(out: Path, split: str) -> list[str]:
+    """Return the texts of a split; those of TEXTS end with their newline."""
+    return bytes(stream(out, split)).decode().splitlines(keepends=True)
 
 
 @pytest.mark.parametrize("shuffle_buffer", [None, 1, 32, 10_000])
@@ -129,41 +124,59 @@ def test_the_validation_examples_are_those_torch_chooses(tmp_path: Path) -> None
 def test_a_shuffle_moves_documents_inside_their_block_and_loses_none(tmp_path: Path) -> None:
     plain = pretrain(tmp_path / "a", max_val_tokens=0, max_train_tokens=10**6, shuffle_buffer=None)
     mixed = pretrain(tmp_path / "b", max_val_tokens=0, max_train_tokens=10**6, shuffle_buffer=32)
-    before, after = documents(stream(plain, "train")), documents(stream(mixed, "train"))
-    assert before == [(*Letters().encode(text), EOT) for text in TEXTS]
+    before, after = documents(plain, "train"), documents(mixed, "train")
+    assert before == TEXTS
     for start in range(0, len(before), 32):
         block, moved = before[start : start + 32], after[start : start + 32]
         assert sorted(moved) == sorted(block) and moved != block
-    assert (
-        not list((plain / "val").iterdir())
-        and read_meta(str(plain / "meta.json"))["val_tokens"] == 0
-    )
+
+
+def test_no_validation_is_an_empty_folder(tmp_path: Path) -> None:
+    """Contract 002: "writes: out_dir/train/shard_*.bin, out_dir/val/shard_*.bin"."""
+    out = pretrain(tmp_path / "a", max_val_tokens=0)
+    assert (out / "val").is_dir() and not list((out / "val").iterdir())
+    assert read_meta(str(out / "meta.json"))["val_tokens"] == 0
+    assert open_store(out)["train"].num_tokens == 3000
+
+
+def test_four_words_in_memory_build_a_cache_and_an_empty_training_split_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Contract 002: "determinism (small synthetic input): given the same small in-memory iterable
+    + same seed, cache files are byte-identical".
+    """
+    words = ["alpha", "beta", "gamma", "delta"]
+    sizes = {"max_train_tokens": 50, "max_val_tokens": 30, "shard_bytes": 1024, "shuffle_buffer": 3}
+    first, second = (pretrain(tmp_path / name, words, **sizes) for name in "ab")
+    assert sums(first) == sums(second)
+    assert sorted(stream(first, "val")) == sorted(Letters().encode("".join(words)))
+    assert (first / "train").is_dir() and not list((first / "train").iterdir())
+    assert open_store(first)["val"].num_tokens == 19
+    assert "a: train/ is empty: all 19 tokens are validation, which may have 30" in caplog.text
 
 
 @settings(max_examples=25, deadline=None)
 @given(
-    lengths=st.lists(st.integers(0, 30), min_size=1, max_size=40),
+    lengths=st.lists(st.integers(0, 30), min_size=1, max_size=40).filter(any),
     val=st.integers(0, 60),
-    train=st.integers(1, 200),
+    train=st.integers(0, 200),
     capacity=st.integers(5, 80),
 )
-def test_validation_is_filled_first_and_no_budget_is_exceeded(
+def test_the_budgets_are_ceilings_and_what_validation_cuts_off_goes_on_in_training(
     tmp_path_factory: pytest.TempPathFactory,
     lengths: list[int],
     val: int,
     train: int,
     capacity: int,
 ) -> None:
+    """Contract 002: "max_train_tokens: int, max_val_tokens: int"; the original's split rule is
+    "val tokens first, remaining to train".
+    """
     texts = [chr(97 + number % 26) * length for number, length in enumerate(lengths)]
     out = tmp_path_factory.mktemp("cache") / "c"
-    wanted = _deal([[*Letters().encode(text), EOT] for text in texts if text], val, train)
-    budgets = {"max_val_tokens": val, "max_train_tokens": train}
-    if not wanted["train"]:
-        with pytest.raises(EmptyError):
-            pretrain(out, texts, **budgets, shuffle_buffer=None, shard_bytes=2 * capacity)
-        assert not list(out.parent.iterdir())
-        return
+    budgets = {"max_val_tokens": val, "max_train_tokens": max(train, 1 - min(val, 1))}
     pretrain(out, texts, **budgets, shuffle_buffer=None, shard_bytes=2 * capacity)
+    wanted = _deal([Letters().encode(text) for text in texts], *budgets.values())
     assert {split: stream(out, split) for split in wanted} == wanted
     meta = read_meta(str(out / "meta.json"))
     assert {f"{split}_tokens": len(ids) for split, ids in wanted.items()}.items() <= meta.items()
@@ -172,13 +185,21 @@ def test_validation_is_filled_first_and_no_budget_is_exceeded(
 
 
 def _deal(documents: list[list[int]], val: int, train: int) -> dict[str, list[int]]:
-    """Deal documents one after the other, as the contract has it."""
+    """Deal documents one after the other, as the original does: each to val, the rest to train."""
     splits: dict[str, list[int]] = {"train": [], "val": []}
-    waiting = iter(documents)
-    for name, budget in (("val", val), ("train", train)):
-        while len(splits[name]) < budget and (ids := next(waiting, None)):
-            splits[name] += ids[: budget - len(splits[name])]
+    for ids in documents:
+        room = val - len(splits["val"])
+        splits["val"] += ids[:room]
+        splits["train"] += ids[room:][: train - len(splits["train"])]
     return splits
+
+
+@pytest.mark.parametrize("budgets", [(0, 0), (-1, 5), (5, -1)])
+def test_budgets_that_make_no_sense_are_refused(tmp_path: Path, budgets: tuple[int, int]) -> None:
+    val, train = budgets
+    with pytest.raises(ConfigError, match=r"max_val_tokens, max_train_tokens: bad budgets"):
+        pretrain(tmp_path / "a", max_val_tokens=val, max_train_tokens=train)
+    assert not list(tmp_path.iterdir())
 
 
 def test_reading_stops_when_the_budgets_are_full(tmp_path: Path) -> None:

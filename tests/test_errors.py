@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 
 import pytest
@@ -10,11 +11,25 @@ from tokenreel import errors
 from tokenreel.errors import MismatchError, MissingExtraError, TokenreelError
 from tokenreel.store.narrow import OutOfVocabularyError
 
+# What an error of ours is besides: programs written for the originals catch these.
+OF_PYTHON = {
+    errors.MismatchError: ValueError,
+    errors.VocabularyError: ValueError,
+    errors.NoStoreError: FileNotFoundError,
+    errors.NoFileError: FileNotFoundError,
+    errors.MissingFileError: FileNotFoundError,
+    errors.EndlessError: TypeError,
+    errors.MissingExtraError: ImportError,
+}
 EXAMPLES = [
     TokenreelError("wrong size", where="a.bin", expected=4096, actual=2, remedy="rebuild"),
     MismatchError("another tokenizer", differing={"sha256": ("9f3c", "00a1")}, where="store"),
     MissingExtraError("ray", extra="ray", purpose="the Ray engine"),
     OutOfVocabularyError(70_000, position=3, limit=50_000),
+    errors.NoStoreError("there is no such file or folder", where="gone"),
+    errors.NoFileError("no file matches", where="tokens", actual="'*.npy'"),
+    errors.MissingFileError("the link leads nowhere", where="a.bin", remedy="restore the file"),
+    errors.EndlessError("a stream has no length"),
 ]
 
 
@@ -24,6 +39,8 @@ def test_an_error_survives_pickling_with_all_its_parts(error: TokenreelError) ->
     assert type(restored) is type(error)
     assert str(restored) == str(error)
     assert restored.__dict__ == error.__dict__
+    if isinstance(error, ImportError):
+        assert restored.msg == error.msg == str(error)
 
 
 def test_a_message_has_all_its_parts() -> None:
@@ -36,6 +53,22 @@ def test_a_message_has_all_its_parts() -> None:
         "actual": 2,
         "remedy": "rebuild",
     }
+
+
+@pytest.mark.parametrize(("ours", "pythons"), OF_PYTHON.items(), ids=lambda kind: kind.__name__)
+def test_an_error_is_also_the_one_of_python_that_the_tree_names(
+    ours: type[TokenreelError], pythons: type[Exception]
+) -> None:
+    assert issubclass(ours, pythons)
+    assert errors.__doc__ is not None
+    drawn = next(line for line in errors.__doc__.splitlines() if f" {ours.__name__} " in line)
+    assert drawn.endswith(f"({pythons.__name__})")
+
+
+def test_a_file_that_is_not_there_has_the_number_of_that_and_a_message_of_ours() -> None:
+    error = errors.NoFileError("no file matches", where="tokens", actual="'*.npy'")
+    assert error.errno == errno.ENOENT
+    assert str(error) == "tokens: no file matches (got '*.npy')"
 
 
 def test_every_error_of_the_tree_is_drawn_at_the_top_of_its_module() -> None:

@@ -33,9 +33,7 @@ PAD = EOT
 
 
 class FakeTokenizer:
-    """Words get ids from 10 up in the order in which they are first seen."""
-
-    vocab_size = 1000
+    """Words get ids from 10 up in the order in which they are first seen; nothing else is said."""
 
     def __init__(self) -> None:
         self.words: dict[str, int] = {}
@@ -94,6 +92,45 @@ def test_a_given_system_message_replaces_the_default() -> None:
 
 def test_an_empty_system_message_is_not_an_absent_one() -> None:
     assert serialize(chat(("system", ""), ("user", "hello"))) == [SYS, EOT, USR, 10, EOT]
+
+
+def test_the_fake_tokenizer_of_the_contract_will_do() -> None:
+    """Contract 001: "create a tiny fake tokenizer in tests that: maps special tokens to fixed ids,
+    tokenizes normal text by splitting on spaces into deterministic fake ids".
+    """
+    assert not hasattr(FakeTokenizer(), "vocab_size")
+    assert serialize(chat(("user", "hi")), FakeTokenizer())[-3:] == [USR, 15, EOT]
+
+
+@pytest.mark.parametrize("roles", [("prompter", "assistant"), ("USER", "Assistant")])
+def test_prompters_and_upper_case_roles_are_roles(roles: tuple[str, str]) -> None:
+    """Contract 001: "roles are lowercase", and the original makes them so; `prompter` is the
+    user's name in oasst1, of which the contract's chats are made.
+    """
+    asked, answered = roles
+    named = chat((asked, "hello"), (answered, "hi"))
+    assert serialize(named) == serialize(chat(("user", "hello"), ("assistant", "hi")))
+
+
+def test_a_system_message_behind_others_is_the_one_system_turn() -> None:
+    """Contract 001: "conversations serialize as: SYS once, then alternating USR/ASST turns."
+    and "must include <|ngpt_sys…|> ... <|ngpt_eot…|> first."
+    """
+    ids = serialize(chat(("user", "hello"), ("system", "be brief"), ("assistant", "hi")))
+    assert ids == [SYS, 10, 11, EOT, USR, 12, EOT, ASST, 13, EOT]
+
+
+def test_several_system_messages_are_one_turn_with_the_text_of_all() -> None:
+    """Contract 001: "SYS once"."""
+    tokenizer = FakeTokenizer()
+    ids = serialize(chat(("system", "be brief"), ("user", "q"), ("SYSTEM", "rhyme")), tokenizer)
+    assert ids == [SYS, 10, 11, 12, EOT, USR, 13, EOT]
+    assert list(tokenizer.words) == ["be", "brief", "rhyme", "q"]
+
+
+def test_a_system_message_without_text_among_several_is_refused() -> None:
+    with pytest.raises(InputError, match=r"system message without text.*got str, NoneType"):
+        serialize(chat(("system", "be brief"), ("system", cast(str, None))))
 
 
 def test_the_same_chat_serializes_to_the_same_ids_twice() -> None:

@@ -4,19 +4,25 @@
     ├── StoreError             something on disk is not what it should be
     │   ├── FormatError        a file that cannot be understood: magic, version, keys, types
     │   ├── DamageError        a file that is understood and wrong: size, checksum, index
+    │   │   └── MissingFileError   a file that belongs to a store is gone (FileNotFoundError)
     │   ├── LayoutError        a folder that fits no layout, or not the one asked for
+    │   │   └── NoStoreError   there is no file or folder of that path (FileNotFoundError)
     │   └── UnfinishedError    a build that has not been committed yet
     ├── WriteError             a store could not be written
     │   ├── ExistsError        the target is a finished store and replacing was not asked for
     │   ├── BusyError          another live process is building the target
     │   └── EmptyError         there is nothing to write
-    ├── MismatchError          two things that must agree do not; carries the differing fields
-    ├── VocabularyError        a token id outside the vocabulary or the token dtype
+    ├── MismatchError          two things that must agree do not, field by field (ValueError)
+    ├── VocabularyError        a token id outside the vocabulary or the token dtype (ValueError)
     ├── InputError             a document or chat that cannot be used as it is
     ├── WorkerError            a worker process was lost
     ├── ConfigError            an argument or configuration value that makes no sense
-    │   └── EndlessError       the length of something that has no end; a TypeError as well
-    └── MissingExtraError      an optional package is not installed
+    │   ├── NoFileError        a name or pattern that no file has (FileNotFoundError)
+    │   └── EndlessError       the length of something that has no end (TypeError)
+    └── MissingExtraError      an optional package is not installed (ImportError)
+
+In brackets stands the exception of Python that an error is as well: programs that were
+written for the loaders we stand in for catch that one.
 
 A message says what is wrong, where, what was expected, what was found, and what
 to do; each part is also an attribute, so that programs need not parse prose.
@@ -25,6 +31,7 @@ to do; each part is also an attribute, so that programs need not parse prose.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from errno import ENOENT
 from os import PathLike
 
 
@@ -90,8 +97,20 @@ class DamageError(StoreError):
     """A file that is understood and wrong: size, checksum, index."""
 
 
+class MissingFileError(DamageError, FileNotFoundError):
+    """A file that belongs to a store is gone."""
+
+    errno = ENOENT
+
+
 class LayoutError(StoreError):
     """A folder that fits no layout, or not the one asked for."""
+
+
+class NoStoreError(LayoutError, FileNotFoundError):
+    """There is no file or folder of that path."""
+
+    errno = ENOENT
 
 
 class UnfinishedError(StoreError):
@@ -114,7 +133,7 @@ class EmptyError(WriteError):
     """There is nothing to write."""
 
 
-class MismatchError(TokenreelError):
+class MismatchError(TokenreelError, ValueError):
     """Two things that must agree do not.
 
     >>> error = MismatchError("another tokenizer", differing={"sha256": ("9f3c", "00a1")})
@@ -138,7 +157,7 @@ class MismatchError(TokenreelError):
         super().__init__(f"{what}; differing: {fields}", where=where, remedy=remedy)
 
 
-class VocabularyError(TokenreelError):
+class VocabularyError(TokenreelError, ValueError):
     """A token id outside the vocabulary or the token dtype."""
 
 
@@ -154,11 +173,17 @@ class ConfigError(TokenreelError):
     """An argument or configuration value that makes no sense."""
 
 
+class NoFileError(ConfigError, FileNotFoundError):
+    """A name or pattern that no file has."""
+
+    errno = ENOENT
+
+
 class EndlessError(ConfigError, TypeError):
     """The length of something that has no end; what asks for a length takes it for "none"."""
 
 
-class MissingExtraError(TokenreelError):
+class MissingExtraError(TokenreelError, ImportError):
     """An optional package is not installed."""
 
     def __init__(self, package: str, *, extra: str, purpose: str) -> None:
@@ -172,7 +197,8 @@ def _restored(
     kind: type[TokenreelError], args: tuple[object, ...], parts: dict[str, object]
 ) -> TokenreelError:
     error = kind.__new__(kind)
-    error.args = args
+    # What comes behind TokenreelError may keep the message in a place of its own: ImportError.msg.
+    super(TokenreelError, error).__init__(*args)
     error.__dict__.update(parts)
     return error
 

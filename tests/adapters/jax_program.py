@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -19,12 +20,12 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from tests.adapters.making import FIELDS, SEQ_LEN, mixed_recipe
+from tests.adapters.making import FIELDS, SEQ_LEN, VOCAB, mixed_recipe, val_recipe
 
 from tokenreel.errors import TokenreelError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe
-from tokenreel.jax import FeedLoader
+from tokenreel.jax import FeedLoader, evaluate
 
 
 def check(recipe: Recipe, spec: PartitionSpec | None, mesh: Mesh) -> None:
@@ -45,6 +46,27 @@ def check(recipe: Recipe, spec: PartitionSpec | None, mesh: Mesh) -> None:
     assert loader.state_dict()["step"] == 4
     total = jax.jit(lambda weights: weights.sum())(batch["loss_weights"])
     assert np.isclose(float(total), feed.weight_sum(3))  # a sum over all processes
+
+
+def check_uneven(recipe: Recipe) -> None:
+    """Compare the rows on each of four devices with its part of the nine of a step."""
+    loader, feed = FeedLoader(recipe), Feed(recipe)
+    for step, batch in enumerate(islice(loader, 3)):
+        whole = feed.batch(step)
+        assert batch["input_ids"].shape == (12, SEQ_LEN)
+        for name in FIELDS:
+            for shard in batch[name].addressable_shards:
+                part = (shard.index[0].start or 0) // 3
+                rows = getattr(whole, name)[part * 9 // 4 : (part + 1) * 9 // 4]
+                assert np.array_equal(shard.data[: len(rows)], rows), (step, name)
+                filler = {"labels": -100, "source_ids": -1}.get(name, 0)
+                assert (np.asarray(shard.data[len(rows) :]) == filler).all()
+
+
+def uniform(batch: Mapping[str, jax.Array]) -> jax.Array:
+    """Return logits by which every token is as likely as another, but for its row's source."""
+    scale = batch["source_ids"][..., None, None].astype(float)
+    return scale * jax.nn.one_hot(batch["input_ids"] % 5, VOCAB)
 
 
 def errors_of(recipe: Recipe, folder: Path) -> dict[str, str]:
@@ -80,6 +102,7 @@ def main() -> None:
     check(recipe, PartitionSpec("model"), square)  # processes share rows
     check(recipe, PartitionSpec(), line)  # every device has all
     check(replace(recipe, accumulate=2), None, line)
+    check_uneven(replace(recipe, batch_size=9))
     crossed = Mesh(np.array(jax.devices())[[0, 2, 1, 3]], ("data",))
     try:
         FeedLoader(recipe, sharding=NamedSharding(crossed, PartitionSpec("data")))
@@ -94,7 +117,9 @@ def main() -> None:
     rows = Feed(recipe).batch(3).input_ids[resumed.rank * size : (resumed.rank + 1) * size]
     local = sorted(batch.addressable_shards, key=lambda shard: shard.index[0].start)
     assert np.array_equal(np.concatenate([shard.data for shard in local]), rows)
-    print(json.dumps({"crossing": crossing, **errors_of(recipe, folder)}))
+    result = evaluate(uniform, val_recipe(folder, batch_size=9))
+    figures = {"loss": result.loss, "weight": result.weight, "steps": result.steps}
+    print(json.dumps({"crossing": crossing, "evaluation": figures, **errors_of(recipe, folder)}))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from tokenreel.feed.batch import Batch
 from tokenreel.feed.fields import FIELDS
 from tokenreel.feed.recipe import Phase, Recipe, Source
 
-__all__ = ["FIELDS", "SEQ_LEN", "VOCAB", "equals", "mixed_recipe", "write_stores"]
+__all__ = ["FIELDS", "SEQ_LEN", "VOCAB", "equals", "mixed_recipe", "val_recipe", "write_stores"]
 
 SEQ_LEN = 16
 VOCAB = 1024
@@ -34,6 +34,17 @@ def mixed_recipe(folder: Path, **options: Any) -> Recipe:
     )
     phases = [Phase(start_step=3, weights={"web": 1, "chat": 3, "notes": 2}, ramp_steps=6)]
     settings = {"seq_len": SEQ_LEN, "batch_size": 8, "seed": 11, "phases": phases, **options}
+    return recipe_of(*sources, **settings)
+
+
+def val_recipe(folder: Path, **options: Any) -> Recipe:
+    """Return the recipe that shows every row of the three stores once."""
+    sources = (
+        Source(name="web", path=str(folder / "web")),
+        Source(name="chat", path=str(folder / "chat"), rows="packed"),
+        Source(name="notes", path=str(folder / "notes"), rows="packed"),
+    )
+    settings = {"seq_len": SEQ_LEN, "batch_size": 8, "seed": 11, "passes": 1, **options}
     return recipe_of(*sources, **settings)
 
 

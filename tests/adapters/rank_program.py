@@ -6,8 +6,8 @@ torch is imported once, then every rank is a process forked from there. `train` 
 batches, keeps them as files, and saves the state after each step; of two ranks, rank 1
 waits before step `WAIT_AT` to be killed; four ranks try themselves in groups first.
 `disagree` tries runs whose ranks do not see the same, and writes down the error that each
-raised. `trainer` lets the Trainer of transformers do the training. Prints the exit codes
-of all ranks of each run.
+raised. `losses` computes losses and gradients of steps and of an evaluation. `trainer` lets
+the Trainer of transformers do the training. Prints the exit codes of all ranks of each run.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import torch.distributed as dist
 from tests.adapters.making import equals, mixed_recipe
+from tests.adapters.step_losses import figures
 
 from tokenreel.dropin import (
     DataConfig,
@@ -142,6 +144,16 @@ def error_of(make: Callable[[], Any]) -> str:
     return "none"
 
 
+def add_up_losses(rank: int, folder: Path) -> None:
+    """Keep the figures of all ranks together: what each has, added up."""
+
+    def add(values: torch.Tensor) -> torch.Tensor:
+        dist.all_reduce(values)
+        return values
+
+    np.savez(folder / f"losses-{rank}.npz", **figures(folder, add))  # type: ignore[arg-type]
+
+
 def train_by_trainer(rank: int, folder: Path) -> None:
     """Let the Trainer train, and keep what the model was given."""
     from tests.adapters.test_trainer import rows_recipe
@@ -154,7 +166,12 @@ def train_by_trainer(rank: int, folder: Path) -> None:
     np.save(folder / f"given-{rank}.npy", np.stack(given))
 
 
-TASKS = {"train": train, "disagree": disagree, "trainer": train_by_trainer}
+TASKS = {
+    "train": train,
+    "disagree": disagree,
+    "losses": add_up_losses,
+    "trainer": train_by_trainer,
+}
 
 
 def run(task: str, rank: int, world: int, folder: Path) -> None:

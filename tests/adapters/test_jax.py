@@ -17,13 +17,14 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from tests.adapters.making import equals, mixed_recipe, write_stores
+from tests.adapters import jax_program
+from tests.adapters.making import equals, mixed_recipe, val_recipe, write_stores
 from tests.feed.making import recipe_of, write_store
 
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe, Source
-from tokenreel.jax import FeedLoader
+from tokenreel.jax import FeedLoader, evaluate
 from tokenreel.testing import check_resume
 from tokenreel.torch import FeedLoader as TorchLoader
 
@@ -36,7 +37,7 @@ def recipe(tmp_path: Path) -> Recipe:
     return mixed_recipe(tmp_path)
 
 
-def run(folder: Path, processes: int) -> list[dict[str, str]]:
+def run(folder: Path, processes: int) -> list[dict[str, Any]]:
     """Run the program in so many processes and return what each printed."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -61,14 +62,26 @@ def run(folder: Path, processes: int) -> list[dict[str, str]]:
     return printed
 
 
+def check_evaluation(said: dict[str, Any], folder: Path) -> None:
+    """Compare the evaluation that a program printed with one on a single device."""
+    alone = evaluate(jax_program.uniform, val_recipe(folder, batch_size=5))
+    steps = len(Feed(val_recipe(folder, batch_size=9)))
+    expected = {"loss": alone.loss, "weight": alone.weight, "steps": steps}
+    assert said["evaluation"] == pytest.approx(expected, rel=1e-6)
+
+
 def test_arrays_are_sharded_over_the_devices_of_one_process(tmp_path: Path) -> None:
     write_stores(tmp_path)
-    assert run(tmp_path, 1)[0]["crossing"] == "none"
+    said = run(tmp_path, 1)[0]
+    assert said["crossing"] == "none"
+    check_evaluation(said, tmp_path)
 
 
 def test_two_processes_make_one_array_and_agree_before_the_first_step(tmp_path: Path) -> None:
     write_stores(tmp_path)
     one, other = run(tmp_path, 2)
+    assert one["evaluation"] == other["evaluation"]
+    check_evaluation(one, tmp_path)
     for name, pattern in {
         "seed": r"MismatchError: .*recipe.seed on rank 1 \(expected 11, got 12\).*",
         "missing": r"MismatchError: not every rank can open the stores; .*rank 1 .*nowhere/web.*",

@@ -70,7 +70,7 @@ def test_torch_batches_are_numpys_and_share_their_memory(recipe: Recipe, accumul
 
 @pytest.mark.filterwarnings("error")
 def test_fields_that_all_rows_share_have_one_row_of_memory() -> None:
-    shared, tensors = CommonFields(16).of_shape((2, 3, 16)), Tensors()
+    shared, tensors = CommonFields(16).of_shape((2, 3, 16), masked=True), Tensors()
     ids = np.arange(96).reshape(2, 3, 16)
     shared = {"input_ids": ids, "labels": ids, "source_ids": ids[..., 0].copy(), **shared}
     batches = [Batch(step=step, **shared) for step in range(2)]
@@ -85,7 +85,7 @@ def test_fields_that_all_rows_share_have_one_row_of_memory() -> None:
 
 
 def test_what_is_written_into_one_batch_is_not_in_the_next() -> None:
-    shared, tensors = CommonFields(4).of_shape((2, 4)), Tensors()
+    shared, tensors = CommonFields(4).of_shape((2, 4), masked=True), Tensors()
     ids = np.arange(8).reshape(2, 4)
     batch = Batch(step=0, input_ids=ids, labels=ids, source_ids=ids[:, 0].copy(), **shared)
     for context in (torch.no_grad(), torch.inference_mode()):

@@ -6,6 +6,7 @@ import json
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from torch.utils.data import DataLoader
 from tokenreel.errors import ConfigError, EndlessError, MismatchError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe, Source
-from tokenreel.torch import FeedLoader, FeedRows, loss_sum
+from tokenreel.torch import FeedLoader, FeedRows, evaluate, loss_sum
 
 
 @pytest.fixture
@@ -69,6 +70,41 @@ def test_a_trainer_resumed_in_mid_epoch_gets_exactly_what_was_to_come(
         train(recipe, tmp_path / "other", gradient_accumulation_steps=1)
 
 
+@pytest.mark.parametrize("size", [16, 3])
+def test_a_trainer_evaluates_on_every_row_each_time_at_any_batch_size(
+    recipe: Recipe, tmp_path: Path, size: int
+) -> None:
+    from tests.adapters.trainer_run import make
+
+    # Two documents and 14 targets in each row: the mean over rows is the mean over tokens.
+    write_store(tmp_path / "val", [8] * 40, first_token=900 - 320)
+    source = Source(name="val", path=tmp_path / "val", rows="packed")
+    val = recipe_of(source, seq_len=SEQ_LEN, batch_size=8, passes=1)
+    evaluation = {"eval_strategy": "steps", "eval_steps": 2, "per_device_eval_batch_size": size}
+    options = {"max_steps": 6, "save_strategy": "no", **evaluation}
+    trainer = make(recipe, tmp_path / "run", val=val, **options)
+    model: Any = trainer.model
+    for parameter in model.parameters():
+        parameter.data *= 8  # else all tokens are as likely, whatever came before them
+    trainer.train()
+    trainer.evaluate()
+    trainer.evaluate()
+    history = trainer.state.log_history
+    losses = [entry["eval_loss"] for entry in history if "eval_loss" in entry]
+    assert len(losses) == 5  # after steps 2, 4 and 6, and twice when it was asked for
+    assert len(set(losses[:3])) == 3
+    assert losses[2] == losses[3] == losses[4]
+    evaluated = torch.cat([batch["input_ids"] for batch in model.evaluated])
+    shown = torch.cat([batch["input_ids"] for batch in FeedLoader(val)])[:20]
+    assert torch.equal(evaluated, shown.repeat(5, 1))
+    assert losses[4] == pytest.approx(evaluate(model, val).loss, rel=1e-6)
+    batch = next(iter(FeedLoader(val)))
+    with torch.no_grad():  # and it matters that the documents of a row do not see each other
+        together = model(input_ids=batch["input_ids"]).logits
+        apart = model(input_ids=batch["input_ids"], position_ids=batch["position_ids"]).logits
+    assert not torch.allclose(together, apart, atol=0.1)
+
+
 @pytest.mark.soak
 def test_trainers_in_two_processes_get_the_global_batches(
     recipe: Recipe, tmp_path: Path, ranks: Ranks
@@ -117,6 +153,29 @@ def test_accelerate_shares_out_and_skips_as_the_feed_does(recipe: Recipe, world:
         for step, part in enumerate(parts, start=9):
             expected = feed.batch(step, rank=rank, world=world)
             assert part["input_ids"].tolist() == expected.input_ids.tolist()
+
+
+def test_accelerate_shares_out_the_rows_of_an_evaluation_over_any_number_of_processes(
+    recipe: Recipe,
+) -> None:
+    from accelerate.data_loader import prepare_data_loader
+
+    sources = [replace(source, weight=1.0) for source in recipe.sources]
+    val = replace(recipe, sources=sources, passes=1)
+    shown = torch.cat([batch["input_ids"] for batch in FeedLoader(val)])
+    rows = shown[: len(FeedRows(val))].tolist()
+    for world in (2, 3, 5):
+        loaders = [
+            prepare_data_loader(
+                DataLoader(FeedRows(val), batch_size=4), num_processes=world, process_index=rank
+            )
+            for rank in range(world)
+        ]
+        parts = [[batch["input_ids"].tolist() for batch in loader] for loader in loaders]
+        # Batch by batch, rank by rank; the last batches begin again, and metrics leave that out.
+        joined = [row for batches in zip(*parts, strict=True) for part in batches for row in part]
+        assert joined[: len(rows)] == rows
+        assert joined[len(rows) :] == (rows * 2)[: len(joined) - len(rows)]
 
 
 @pytest.mark.filterwarnings("ignore:.*fork")  # said by JAX, which takes no part in it

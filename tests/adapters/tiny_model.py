@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
+
+from tokenreel.torch import sdpa_mask
 
 WIDTH, HEADS = 32, 2
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -41,3 +44,11 @@ class TinyModel(nn.Module):
             hidden = hidden + torch.tanh(out(seen))
         logits: Tensor = self.head(hidden)
         return logits
+
+
+def segmented(model: TinyModel, batch: Mapping[str, Tensor]) -> Tensor:
+    """Return the logits of a packed batch [B, T]; its segments do not see each other."""
+    mask = sdpa_mask(batch["segment_ids"])
+    attend = partial(scaled_dot_product_attention, attn_mask=mask)
+    logits: Tensor = model(batch["input_ids"], batch["position_ids"], attend)
+    return logits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from tests.adapters.making import SEQ_LEN, VOCAB
@@ -32,13 +32,22 @@ class Recorded(LlamaForCausalLM):
             )
         )
         self.given: list[dict[str, torch.Tensor]] = []
+        self.evaluated: list[dict[str, torch.Tensor]] = []
 
-    def forward(self, **inputs: Any) -> Any:
-        self.given.append(inputs)
-        return super().forward(**inputs)
+    def forward(self, labels: torch.Tensor | None = None, **inputs: Any) -> Any:
+        """Compute as ever; the Trainer looks for labels by this name."""
+        (self.given if self.training else self.evaluated).append(inputs)
+        return super().forward(labels=labels, **inputs)
 
 
 def train(recipe: Recipe, folder: Path, *, resume: str | None = None, **options: Any) -> Recorded:
+    trainer = make(recipe, folder, **options)
+    trainer.train(resume_from_checkpoint=resume)
+    return cast(Recorded, trainer.model)
+
+
+def make(recipe: Recipe, folder: Path, *, val: Recipe | None = None, **options: Any) -> Trainer:
+    """Return a Trainer; its steps are those of the recipe."""
     settings: dict[str, Any] = {
         "per_device_train_batch_size": 4,
         "gradient_accumulation_steps": 2,
@@ -57,6 +66,10 @@ def train(recipe: Recipe, folder: Path, *, resume: str | None = None, **options:
         **settings,
     )
     rows, model = FeedRows(recipe, epoch_steps=EPOCH_STEPS), Recorded()
-    trainer = Trainer(model, arguments, train_dataset=rows, callbacks=[FeedCallback(rows)])
-    trainer.train(resume_from_checkpoint=resume)
-    return model
+    return Trainer(
+        model,
+        arguments,
+        train_dataset=rows,
+        eval_dataset=None if val is None else FeedRows(val),
+        callbacks=[FeedCallback(rows)],
+    )

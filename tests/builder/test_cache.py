@@ -34,6 +34,8 @@ from tokenreel.errors import (
     InputError,
     MismatchError,
 )
+from tokenreel.store.export.cache import write_meta
+from tokenreel.store.filesystem import LOCAL
 from tokenreel.text.sources import Cursor, InMemory, Range
 from tokenreel.text.sources.folder import FileSource
 from tokenreel.text.sources.named import named_source
@@ -115,7 +117,9 @@ def test_a_part_that_was_finished_is_not_built_again(tmp_path: Path) -> None:
     build_presplit(builder(), sources, tmp_path / "wiki", about=ABOUT)
     linked = tmp_path / "wiki/train/shard_00000.bin"
     assert linked.stat().st_ino == inode and linked.stat().st_nlink == 1
-    assert open_store(tmp_path / "wiki", eos_id=260).num_documents == 3
+    wiki = open_store(tmp_path / "wiki")
+    assert bytes(wiki["train"].read(0, 6).astype("u1")) == b"onetwo"
+    assert wiki.metadata["totals"]["train_documents"] == 2
 
 
 def test_validation_may_be_empty_and_training_may_not(tmp_path: Path) -> None:
@@ -141,10 +145,10 @@ def test_the_files_of_validation_are_those_torch_chooses(tmp_path: Path) -> None
     out = tmp_path / "roam"
     cached = build_by_file(builder(seed=9), source, out, about=ABOUT, val_frac=0.2)
     order = torch.randperm(20, generator=torch.Generator().manual_seed(9))
-    store, decode = open_store(out, eos_id=260), byte_tokenizer().decode
+    store, decode = open_store(out), byte_tokenizer().decode
     for split, chosen in (("val", order[:4]), ("train", order[4:])):
-        texts = [decode(document.tokens[:-1]) for document in store[split].documents()]
-        assert texts == [f"note {number:02d}" for number in sorted(chosen.tolist())]
+        text = decode(store[split].read(0, store[split].num_tokens))
+        assert text == "".join(f"note {number:02d}" for number in sorted(chosen.tolist()))
     assert cached.meta["val_frac"] == 0.2
 
 
@@ -173,6 +177,18 @@ def test_a_finished_cache_is_kept_if_it_is_the_one_asked_for(tmp_path: Path) -> 
     (out / "train_tokens.bin").write_bytes(b"")
     with pytest.raises(DamageError, match=r"train_tokens\.bin"):
         build_chats(builder(keep=True), source, out, about=ABOUT, val_frac=0.2)
+
+
+def test_a_cache_of_a_former_version_with_separators_is_not_taken_for_this_one(
+    tmp_path: Path,
+) -> None:
+    sources = {"train": InMemory(["one"]), "val": InMemory(["two"])}
+    out = tmp_path / "wiki"
+    meta = build_presplit(builder(), sources, out, about=ABOUT).meta
+    del meta["document_separator"]
+    write_meta(out, meta, filesystem=LOCAL)
+    with pytest.raises(MismatchError, match=r"document_separator .*none.*got None"):
+        build_presplit(builder(keep=True), sources, out, about=ABOUT)
 
 
 def test_a_stub_makes_way_for_the_cache_and_never_takes_its_place(tmp_path: Path) -> None:

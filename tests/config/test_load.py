@@ -80,6 +80,27 @@ def test_a_section_of_a_mapping_is_taken() -> None:
     assert load(Outer, {"model": {}, "data": {"rate": 1}}, section="data") == Outer(rate=1.0)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("a.xml", "<config><data/></config>"), ("a.xml", "<data></data>"), ("a.yaml", "data:\n")],
+)
+def test_an_empty_section_is_a_section(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    assert load(Inner, path, section="data") == Inner()
+    assert load(Inner, path, section="data", overrides=["data.kind=b"]) == Inner(kind="b")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("a.xml", "<config><data>1</data></config>"), ("a.yaml", 'data: ""\n')]
+)
+def test_a_plain_value_is_no_section(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="has no section 'data'"):
+        load(Inner, path, section="data")
+
+
 def test_a_section_that_is_not_there_is_named(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("[model]\nrate = 1\n")

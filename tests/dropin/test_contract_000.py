@@ -19,10 +19,14 @@ from tokenreel.dropin import (
     load_training_config,
     make_loader,
 )
-from tokenreel.errors import ConfigError, TokenreelError
+from tokenreel.errors import ConfigError, DamageError, TokenreelError
 
 LENGTHS = (3, 9, 1, 5, 2, 12, 4)  # of episodes 0 to 6; block_size is 4
 PAD = 50256
+ORDERS_OF_1337 = [
+    [4, 3, 1, 0, 5, 6],
+    [5, 1, 4, 6, 3, 0],
+]  # of the six episodes with two tokens or more
 
 
 @pytest.fixture
@@ -114,6 +118,137 @@ def test_without_masks_pairs_are_returned_with_one_warning(tmp_path: Path) -> No
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         GPTEpisodeDataLoader(config(), None, tmp_path, pad_token_id=PAD).get_batch()
+
+
+def test_a_damaged_mask_of_val_takes_no_mask_from_train(folder: Path) -> None:
+    """ "If use_loss_mask=True and mask.bin exists: return (x, y, mask)": exists for the split."""
+    (folder / "val" / "mask.bin").write_bytes(bytes(5))
+    with pytest.warns(
+        UserWarning, match=r"val.mask\.bin: .*get_batch\('val'\) is an error"
+    ) as said:
+        loader = GPTEpisodeDataLoader(config(), None, folder, True, pad_token_id=PAD)
+    assert len(said) == 1 and said[0].filename == __file__
+    _, y, mask = loader.get_batch("train")
+    assert torch.equal(mask, ((y % 100 % 2 == 1) & (y != PAD)).float())
+    with pytest.raises(DamageError, match=r"val.mask\.bin: the mask does not fit the tokens"):
+        loader.get_batch("val")
+    assert len(loader.get_batch("train")) == 3
+    assert len(GPTEpisodeDataLoader(config(), None, folder, pad_token_id=PAD).get_batch("val")) == 2
+
+
+def test_a_damaged_mask_of_train_is_an_error_and_never_a_pair(folder: Path) -> None:
+    """ "If masks missing/incomplete: ... return (x, y)": a mask of a wrong size is neither."""
+    (folder / "train" / "mask.bin").write_bytes(bytes(5))
+    with pytest.raises(DamageError, match=r"train.mask\.bin: the mask does not fit the tokens"):
+        GPTEpisodeDataLoader(config(), None, folder, True, pad_token_id=PAD)
+
+
+def test_masks_of_some_shards_only_give_pairs_with_one_warning(tmp_path: Path) -> None:
+    """ "If masks missing/incomplete: behave like today: return (x, y)
+    (and optionally warn once)" """
+    for shard, mask in (("shard_0", np.uint8), ("shard_1", None)):
+        write(tmp_path / "train" / shard, mask=mask)
+    write(tmp_path / "val", mask=np.uint8)
+    with pytest.warns(UserWarning, match=r"train has a mask\.bin in 1 of 2 shards only") as said:
+        loader = GPTEpisodeDataLoader(config(), None, tmp_path, True, pad_token_id=PAD)
+    assert len(said) == 1
+    assert [len(loader.get_batch(split)) for split in ("train", "val")] == [2, 3]
+
+
+def orders(loader: GPTEpisodeDataLoader, num_epochs: int) -> list[list[int]]:
+    """Return what each epoch of three batches shows."""
+    return [shown(*(loader.get_batch() for _ in range(3))) for _ in range(num_epochs)]
+
+
+def test_the_seed_of_an_epoch_is_epoch_seed_plus_epoch(folder: Path) -> None:
+    """ "determinism: seed_epoch = epoch_seed + epoch (if seed set)" """
+    ten, eleven = (
+        GPTEpisodeDataLoader(config(), None, folder, epoch_seed=seed, pad_token_id=PAD)
+        for seed in (10, 11)
+    )
+    expected = orders(ten, 4)
+    assert orders(eleven, 3) == expected[1:]
+    assert len({tuple(order) for order in expected}) == 4
+
+
+def test_the_order_is_the_one_the_original_documents(folder: Path) -> None:
+    """ "order = np.array(train_episode_ids); shuffle once if epoch_shuffle", by RandomState.
+
+    Written out, so that no version of numpy and no change of ours can alter it unnoticed.
+    """
+    loader = GPTEpisodeDataLoader(config(), None, folder, epoch_seed=1337, pad_token_id=PAD)
+    assert orders(loader, 2) == ORDERS_OF_1337
+    for epoch, order in enumerate(ORDERS_OF_1337):
+        rows = np.random.RandomState(1337 + epoch).permutation(6)
+        assert order == loader.train_episode_ids[rows].tolist()
+
+
+def test_epoch_pos_and_order_say_where_each_split_is(folder: Path) -> None:
+    """ "Maintain per split: self._epoch_train, self._pos_train, self._order_train,
+    self._epoch_val, self._pos_val, self._order_val"; "Batch is next batch_size IDs from
+    order[pos:pos+bs]"; "If drop_last=true and remaining < bs: start next epoch" """
+    four = SimpleNamespace(batch_size=4, block_size=4, device="cpu", pad_token_id=PAD)
+    loader = GPTEpisodeDataLoader(four, None, folder)
+    assert (loader._epoch_train, loader._pos_train, loader._epoch_val, loader._pos_val) == (0,) * 4
+    first = loader._order_train.tolist()
+    assert sorted(first) == loader.train_episode_ids.tolist()
+    assert shown(loader.get_batch()) == first[:4]
+    assert (loader._epoch_train, loader._pos_train) == (0, 4)
+    assert loader._order_train.tolist() == first
+    assert shown(loader.get_batch()) == loader._order_train[:4].tolist()  # 2 of 6 are dropped
+    assert (loader._epoch_train, loader._pos_train) == (1, 4)
+    assert loader._order_train.tolist() != first
+    assert (loader._epoch_val, loader._pos_val, loader._order_val.tolist()) == (0, 0, first)
+    state = loader.state_dict()
+    again = GPTEpisodeDataLoader(four, None, folder)
+    again.load_state_dict(state)
+    assert (again._epoch_train, again._pos_train) == (1, 4)
+    assert again._order_train.tolist() == loader._order_train.tolist()
+
+
+def test_an_epoch_that_ends_with_a_batch_is_over_when_the_next_batch_is_asked_for(
+    folder: Path,
+) -> None:
+    """ "Batch is next batch_size IDs from order[pos:pos+bs]": pos never runs past its order."""
+    loader = GPTEpisodeDataLoader(config(), None, folder, pad_token_id=PAD)
+    places = []
+    for _ in range(4):
+        batch = shown(loader.get_batch())
+        places.append((loader._epoch_train, loader._pos_train))
+        assert batch == loader._order_train[loader._pos_train - 2 : loader._pos_train].tolist()
+    assert places == [(0, 2), (0, 4), (0, 6), (1, 2)]
+
+
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_a_split_smaller_than_a_batch_goes_through_it_again_and_again(
+    folder: Path, drop_last: bool
+) -> None:
+    """ "get_batch(split) must always return: x.shape = (batch_size, block_size)" """
+    sixteen = SimpleNamespace(batch_size=16, block_size=4, device="cpu", pad_token_id=PAD)
+    loader = GPTEpisodeDataLoader(sixteen, None, folder, True, epoch_drop_last=drop_last)
+    batches = [loader.get_batch("val") for _ in range(3)]
+    assert all(tensor.shape == (16, 4) for batch in batches for tensor in batch)
+    assert (loader._epoch_val, loader._pos_val) == (7, 6)  # 48 rows are eight epochs of 6
+    rows = shown(*batches)
+    epochs = [rows[at : at + 6] for at in range(0, 48, 6)]
+    assert all(sorted(epoch) == [0, 1, 3, 4, 5, 6] for epoch in epochs)
+    assert rows[12:16] == epochs[2][:4]  # what the first batch shows a third time
+
+
+def test_an_index_in_any_order_is_read_and_numbers_stay_those_of_the_file(folder: Path) -> None:
+    """ "self.train_episodes = idx where idx[k] = (start, length)": no order of starts is asked."""
+    path = folder / "train" / "episodes.idx"
+    pairs = np.fromfile(path, np.uint64).reshape(-1, 2)
+    turned = [5, 2, 0, 6, 1, 4, 3]  # record k of the new file is this episode of the old
+    pairs[turned].tofile(path)
+    loader = GPTEpisodeDataLoader(config(), None, folder, True, epoch_shuffle=False, pad_token_id=7)
+    assert (loader.train_episodes == pairs[turned]).all()
+    assert loader.train_episode_ids.tolist() == [0, 2, 3, 4, 5, 6]  # 1 is too short
+    batches = [loader.get_batch() for _ in range(3)]
+    assert shown(*batches) == [5, 0, 6, 1, 4, 3]
+    assert row_of(6, batches[1]) == [[600, 601, 602, 603], [601, 602, 603, 7], [1, 0, 1, 0]]
+    shuffled = GPTEpisodeDataLoader(config(), None, folder, pad_token_id=PAD)
+    assert shown(shuffled.get_batch()) == [turned[k] for k in shuffled._order_train[:2]]
 
 
 def test_an_epoch_shows_each_episode_once_and_the_next_in_another_order(folder: Path) -> None:
@@ -219,12 +354,21 @@ def test_settings_may_be_numpys_numbers_and_torchs_device(folder: Path) -> None:
     assert batch[0].device.type == "cpu"
 
 
-def test_a_missing_val_is_refused_when_it_is_asked_for(tmp_path: Path) -> None:
-    write(tmp_path / "train")
-    loader = GPTEpisodeDataLoader(config(), None, tmp_path, pad_token_id=PAD)
-    loader.get_batch("train")
-    with pytest.raises(TokenreelError, match="val"):
-        loader.get_batch("val")
+def test_without_val_its_batches_are_of_train_and_the_training_order_stays(tmp_path: Path) -> None:
+    """ "get_batch(split) must always return: x.shape = (batch_size, block_size)"; the contract
+    does not say what of, where there is no val/."""
+    write(tmp_path / "train", mask=np.uint8)
+    loader, alone = (
+        GPTEpisodeDataLoader(config(), None, tmp_path, True, pad_token_id=PAD) for _ in range(2)
+    )
+    with pytest.warns(UserWarning, match=r'no split "val".* is no validation') as said:
+        batches = [loader.get_batch(split) for split in ("train", "val") * 3]
+    assert len(said) == 1 and said[0].filename == __file__
+    assert shown(*batches[::2]) == shown(*(alone.get_batch("train") for _ in range(3)))
+    assert sorted(shown(*batches[1::2])) == [0, 1, 3, 4, 5, 6]
+    assert all(tensor.shape == (2, 4) for batch in batches for tensor in batch)
+    with pytest.raises(ConfigError, match="no split 'test'"):
+        loader.get_batch("test")
 
 
 @pytest.mark.parametrize("name", ["tokens.bin", "episodes.idx"])
@@ -232,6 +376,22 @@ def test_episodes_need_both_files(folder: Path, name: str) -> None:
     (folder / "train" / name).unlink()
     with pytest.raises(TokenreelError, match=name):
         GPTEpisodeDataLoader(config(), None, folder, pad_token_id=PAD)
+
+
+def test_use_loss_mask_of_the_configuration_is_honoured(folder: Path) -> None:
+    """ "If use_loss_mask=True and mask.bin exists: return (x, y, mask)" """
+    (folder / "config.xml").write_text(
+        XML.format(mode="sft_episode").replace(
+            "<device>", "<use_loss_mask>true</use_loss_mask><device>"
+        )
+    )
+    settings = load_training_config(folder / "config.xml")
+    assert len(GPTEpisodeDataLoader(settings, None, folder).get_batch()) == 3
+    assert len(make_loader(settings, None, folder).get_batch()) == 3
+    assert len(GPTEpisodeDataLoader(settings, None, folder, use_loss_mask=False).get_batch()) == 2
+    assert len(make_loader(settings, None, folder, use_loss_mask=False).get_batch()) == 2
+    masked = config(use_loss_mask=True, pad_token_id=PAD)
+    assert len(GPTEpisodeDataLoader(masked, None, folder).get_batch()) == 3
 
 
 XML = """<config><training>

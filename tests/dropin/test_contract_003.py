@@ -12,7 +12,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from tokenreel.cli.main import main
 from tokenreel.dropin import (
+    DataConfig,
+    DatasetSource,
     DistributedSampler,
     MemoryMappedDataset,
     MixtureDataset,
@@ -21,6 +24,7 @@ from tokenreel.dropin import (
     load_data_config,
 )
 from tokenreel.errors import TokenreelError
+from tokenreel.inspect.prepare import prepare
 
 EOS = 0
 
@@ -64,6 +68,65 @@ def test_a_bin_file_whose_size_is_a_multiple_of_four_is_uint32(tmp_path: Path) -
     assert dataset[0]["input_ids"][0] == 1 + (2 << 16)
 
 
+def test_npy_files_of_different_dtypes_are_read_each_by_its_header(tmp_path: Path) -> None:
+    """`.npy`: "Dtype is read from the header"."""
+    for name, dtype in {"a": np.uint16, "b": np.uint32, "c": np.uint16}.items():
+        np.save(tmp_path / f"{name}.npy", np.array([7, 8, 9, 10], dtype))
+    (tmp_path / "metadata.yaml").write_text("dtype: uint16\n")
+    dataset = MemoryMappedDataset(tmp_path, 4)
+    assert [lists(dataset[number])["input_ids"] for number in range(3)] == [[7, 8, 9]] * 3
+    batch = dataset.batch(np.array([2, 0, 1, 1]))
+    assert batch["labels"].tolist() == [[8, 9, 10]] * 4
+
+
+def test_bin_files_are_read_each_by_its_own_size(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`.bin`: "uint32 if the file size is a multiple of 4, else uint16"."""
+    np.array([7, 8, 9], np.uint32).tofile(tmp_path / "a.bin")  # 12 bytes
+    np.array([7, 8, 9], np.uint16).tofile(tmp_path / "b.bin")  # 6 bytes
+    dataset = MemoryMappedDataset(tmp_path, 3, "*.bin")
+    assert [lists(dataset[number])["input_ids"] for number in range(2)] == [[7, 8]] * 2
+    assert "some .bin files are uint32 (a.bin), others uint16 (b.bin)" in caplog.text
+    assert len(MemoryMappedDataset(tmp_path, 3, "*.bin", dtype="uint16")) == 2 + 1
+    (tmp_path / "metadata.yaml").write_text("dtype: uint16\n")
+    assert len(MemoryMappedDataset(tmp_path, 3, "*.bin")) == 2 + 1
+    with pytest.raises(TokenreelError, match=r"b\.bin: the file ends in the middle of a token"):
+        MemoryMappedDataset(tmp_path, 3, "*.bin", dtype="uint32")
+
+
+@pytest.mark.parametrize("kind", ["npy", "bin"])
+def test_an_empty_or_short_shard_contributes_nothing(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ "Each file contributes len(file) // seq_len samples"."""
+    folder = write(tmp_path, 0, 3, 6, 0, kind=kind)
+    dataset = MemoryMappedDataset(folder, 4, f"*.{kind}", dtype="uint16")
+    assert len(dataset) == 1 and lists(dataset[0])["input_ids"] == [4, 5, 6]
+    assert "there is no sample" not in caplog.text
+    short = MemoryMappedDataset(folder, 9, f"*.{kind}", dtype="uint16")
+    assert len(short) == 0 and short.state_dict() == {"epoch": 0, "total_samples": 0}
+    assert f"{folder}: no file has 9 tokens, so there is no sample" in caplog.text
+
+
+def test_only_the_files_of_the_folder_itself_are_globbed(tmp_path: Path) -> None:
+    """ "Globs data_dir/<file_pattern> and sorts the result"."""
+    write(tmp_path, 4)
+    write(tmp_path / "train", 40)
+    np.array([1, 2], np.uint16).tofile(tmp_path / "other.bin")
+    assert len(MemoryMappedDataset(tmp_path, 4)) == 1
+
+
+def test_no_folder_and_no_match_are_the_errors_that_the_original_raises(tmp_path: Path) -> None:
+    """ "Globs data_dir/<file_pattern>": without a file there is nothing to train on."""
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(FileNotFoundError):
+            MemoryMappedDataset(folder, 4)
+    (tmp_path / "gone.npy").symlink_to(tmp_path / "never.npy")
+    with pytest.raises(FileNotFoundError, match="the link leads nowhere"):
+        MemoryMappedDataset(tmp_path, 4)
+
+
 def test_one_token_more_gives_inputs_and_labels_of_seq_len_each(tmp_path: Path) -> None:
     dataset = MemoryMappedDataset(write(tmp_path, 30), seq_len=8 + 1)
     assert [tuple(tensor.shape) for tensor in dataset[2].values()] == [(8,), (8,)]
@@ -96,6 +159,16 @@ def test_the_state_is_epoch_and_total_samples_and_restores_the_epoch(tmp_path: P
     dataset.load_state_dict({"epoch": 5, "total_samples": 3})
     assert dataset.state_dict()["epoch"] == 5
     dataset.close()
+
+
+def test_the_epoch_is_restored_also_from_a_state_of_more_samples(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ "`load_state_dict` restores the epoch"."""
+    dataset = MemoryMappedDataset(write(tmp_path, 12), 4)
+    dataset.load_state_dict({"epoch": 2, "total_samples": 7})
+    assert dataset.state_dict() == {"epoch": 2, "total_samples": 3}
+    assert "the state is of a dataset of 7 samples, here are 3" in caplog.text
 
 
 @pytest.fixture
@@ -219,6 +292,49 @@ def test_a_loader_resumes_twice_over_an_epochs_end_and_right_after_a_load(
         state = loader.state_dict()
         assert {"epoch", "batches_yielded", "sampler"} <= set(state)
     assert all(map(torch.equal, seen, expected))
+
+
+def test_the_states_of_a_mixture_are_numbered(tmp_path: Path) -> None:
+    """ "How multiple mmap datasets compose via `MixtureDataset`": its keys are dataset_0, …"""
+    parts = [MemoryMappedDataset(write(tmp_path / name, 30), 3) for name in "ab"]
+    mixture = MixtureDataset(parts, ["same", "other"])
+    mixture.load_state_dict({"dataset_1": {"epoch": 3, "total_samples": 1}})
+    assert [state["epoch"] for state in mixture.state_dict().values()] == [0, 3]
+    assert list(mixture.state_dict()) == ["dataset_0", "dataset_1"]
+
+
+def test_a_config_has_lists_and_takes_its_settings_by_position() -> None:
+    """ "When data.dataset_path is set and data.datasets is empty"."""
+    config = DataConfig("/tokens", "*.bin")
+    assert config.datasets == [] and config.phases == []
+    assert isinstance(config.datasets, list) and isinstance(config.phases, list)
+    assert DatasetSource("/a", 0.7, "a") == DatasetSource(path="/a", weight=0.7, name="a")
+    assert DataConfig(anneal_start_step=5).anneal_weights == {}
+
+
+def test_the_validator_prints_flags_of_the_contract_and_the_rest_as_a_comment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ "Prints the exact --data flags for scripts/train.py"."""
+    write(tmp_path, 7, kind="bin")
+    assert main(["prepare", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out.split("train with")[1].strip().splitlines()
+    assert [line.strip() for line in shown] == [
+        f"--data.dataset_path={tmp_path}",
+        "'--data.file_pattern=*.bin'",
+        "# where the trainer knows them: --data.dtype=uint16",
+    ]
+
+
+def test_the_validator_counts_what_the_dataset_reads(tmp_path: Path) -> None:
+    """ "Validator that prints the right --data.* flags"."""
+    np.array([7, 8, 9], np.uint32).tofile(tmp_path / "a.bin")
+    np.array([7, 8, 9], np.uint16).tofile(tmp_path / "b.bin")
+    (tmp_path / "c.bin").touch()
+    facts = prepare(tmp_path)
+    assert (facts["tokens"], facts["shards"], facts["dtype"]) == (6, 3, "uint32")
+    assert len(MemoryMappedDataset(tmp_path, 3, "*.bin")) == 2
+    assert not any("dtype" in flag for flag in facts["flags"])
 
 
 def test_the_section_of_the_contract_is_read(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_one_section_in_three_formats_is_the_same(folder):
     texts = {"toml": TOML, "yaml": YAML, "xml": XML}
     configs = [load_data_config(written(folder, name, text)) for name, text in texts.items()]
     assert configs[0] == configs[1] == configs[2]
-    assert [source.name for source in configs[0].datasets] == ["web", "books"]
+    assert [source.called for source in configs[0].datasets] == ["web", f"{folder}/books"]
     assert configs[0].phases[1].dataset_weights == {"web": 0, "books": 2.5}
     pipelines = [make_pipeline(item, seq_len=7, batch_size=4) for item in configs]
     first, *others = [
@@ -135,7 +135,7 @@ def test_overrides_are_dotted(folder):
             "[[data.phases]]\nlr_scal = 1",
             "unknown key 'phases.0.lr_scal'; did you mean 'lr_scale'?",
         ),
-        ("[[data.datasets]]\nweight = 1", "'datasets.0.path' is missing"),
+        ("[[data.datasets]]\nweight = 1", "a dataset needs a path (expected path or hf_name)"),
         ("num_workers = -1", "bad num_workers (expected >= 0, got -1)"),
         ("mix_temperature = 0.0", "bad mix_temperature (expected > 0, got 0.0)"),
         ("[[data.phases]]\nstart_step = -1", "bad start_step of a phase (expected >= 0, got -1)"),
@@ -148,13 +148,16 @@ def test_overrides_are_dotted(folder):
             "anneal_start_step = 5\nanneal_weights = {a = 1}\n[[data.phases]]\nstart_step = 2",
             "phases and anneal_start_step exclude each other; make the annealing the last phase",
         ),
-        ("anneal_start_step = 5", "anneal_start_step and anneal_weights are given together"),
-        ("anneal_weights = {a = 1}", "anneal_start_step and anneal_weights are given together"),
+        ("anneal_start_step = -1", "bad anneal_start_step (expected >= 0, got -1)"),
         (
-            "[[data.datasets]]\npath = 'x/a'\n[[data.datasets]]\npath = 'y/a'",
-            "two datasets have the same name (got a, a)",
+            "[[data.datasets]]\npath = 'x/a'\n[[data.datasets]]\npath = 'x/a'",
+            "two datasets have the same name (got x/a, x/a)",
         ),
-        ("[[data.datasets]]\npath = ''", "a dataset needs a path"),
+        ("[[data.datasets]]\npath = ''", "a dataset needs a path (expected path or hf_name)"),
+        (
+            "[[data.phases]]\ndataset_weights = {a = -1}",
+            "bad dataset_weights of a phase: a (expected >= 0, got -1.0)",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused_and_named(tmp_path, text, message):
@@ -213,6 +216,54 @@ def test_annealing_is_one_phase(folder):
     assert pipeline.phases.at(3) is None and pipeline.phases.at(4) == config.all_phases[0]
     assert pipeline.phases.apply(4) == 1.0
     assert next(iter(pipeline.loader))["dataset_idx"].tolist() == [1] * 4
+
+
+def test_a_step_or_weights_alone_anneal_nothing():
+    assert DataConfig(anneal_start_step=5).all_phases == ()
+    assert DataConfig(anneal_weights={"web": 1.0}).all_phases == ()
+
+
+def test_a_dataset_without_a_name_is_called_by_its_path_or_its_folder(folder):
+    sources = [DatasetSource(path=str(folder / name)) for name in ("web", "books")]
+    assert [source.name for source in sources] == ["", ""]
+    for called in ("web", str(folder / "web")):
+        phase = TrainingPhase(start_step=1, dataset_weights={called: 0.0})
+        config = DataConfig(datasets=sources, phases=[phase])
+        pipeline = make_pipeline(config, seq_len=7, batch_size=4)
+        assert pipeline.dataset.dataset_names == [str(folder / "web"), str(folder / "books")]
+        pipeline.phases.apply(1)
+        assert next(iter(pipeline.loader))["dataset_idx"].tolist() == [1] * 4
+    assert [source.name for source in make_recipe(config, seq_len=7, batch_size=4).sources] == [
+        "web",
+        "books",
+    ]
+
+
+def test_two_folders_of_one_name_are_told_apart_by_their_paths(folder):
+    put_files(folder / "old" / "web", {"a.npy": range(2001, 2101)})
+    paths = [str(folder / "web"), str(folder / "old" / "web")]
+    sources = [DatasetSource(path=path) for path in paths]
+    phase = TrainingPhase(start_step=0, dataset_weights={paths[0]: 0.0})
+    pipeline = make_pipeline(DataConfig(datasets=sources, phases=[phase]), seq_len=7, batch_size=4)
+    pipeline.phases.apply(0)
+    assert next(iter(pipeline.loader))["input_ids"].min() > 2000
+    unclear = TrainingPhase(start_step=0, dataset_weights={"web": 0.0})
+    with pytest.raises(ConfigError, match="do not exist: web"):
+        make_pipeline(DataConfig(datasets=sources, phases=[unclear]), seq_len=7, batch_size=4)
+
+
+def test_text_of_the_hub_is_read_from_settings_and_refused_with_the_way_out(tmp_path):
+    path = tmp_path / "a.toml"
+    path.write_text(
+        '[data]\nhf_dataset_split = "validation"\nhf_dataset_text_field = "body"\n'
+        'hf_streaming = true\n[[data.datasets]]\nhf_name = "owner/text"\nhf_config = "en"\n'
+    )
+    config = load_data_config(path)
+    assert (config.hf_dataset_split, config.hf_dataset_text_field) == ("validation", "body")
+    assert config.datasets == [DatasetSource(hf_name="owner/text", hf_config="en")]
+    for asked in (config, DataConfig(hf_dataset_name="owner/text")):
+        with pytest.raises(ConfigError, match="tokenreel build hf:owner/text --out DIR"):
+            make_pipeline(asked, seq_len=7, batch_size=4)
 
 
 def test_a_phase_of_a_dataset_that_does_not_exist_is_told_at_once(folder):

@@ -107,15 +107,12 @@ def test_with_drop_last_what_fills_no_batch_is_left_out_and_nothing_comes_twice(
         assert len(set(shown)) == 8
 
 
-def test_the_same_seed_gives_the_same_order_and_seeds_are_not_added(folder):
-    def epoch(seed: int, number: int) -> list[int]:
-        loader = GPTEpisodeDataLoader(config(epoch_seed=seed), None, folder)
-        return epoch_numbers(loader, 2 * number + 2)[-8:]
-
-    assert epoch(1, 1) == epoch(1, 1)
-    assert epoch(1, 1) != epoch(2, 0)
-    assert epoch(1, 0) != epoch(1, 1)
-    assert epoch(1, 0) != epoch(2, 0)
+@pytest.mark.parametrize("seed", [-1, 2**32 - 1, 2**70])
+def test_any_whole_number_is_a_seed_and_the_next_epoch_is_the_next_seed(folder, seed):
+    one, other = (
+        GPTEpisodeDataLoader(config(epoch_seed=number), None, folder) for number in (seed, seed + 1)
+    )
+    assert epoch_numbers(one, 4)[8:] == epoch_numbers(other, 2)
 
 
 def test_without_shuffle_episodes_come_as_they_are_stored(folder):
@@ -155,13 +152,15 @@ def test_val_has_an_order_and_a_place_of_its_own(folder):
     assert sorted(mixed[0]) == [0, 1, 2]
 
 
-def test_a_missing_val_is_an_error_when_it_is_asked_for_and_never_train_data(tmp_path):
-    put_split(tmp_path / "train", numbered_episodes([5] * 6))
-    loader = GPTEpisodeDataLoader(config(), None, tmp_path)
-    loader.get_batch()
-    with pytest.raises(ConfigError) as caught:
-        loader.get_batch("val")
-    assert str(caught.value) == f"{tmp_path}: no split 'val' (expected train)"
+@pytest.mark.parametrize("mode", ["epoch", "random"])
+def test_batches_of_a_missing_val_resume_too(tmp_path, mode):
+    put_split(tmp_path / "train", numbered_episodes([5] * 7))
+
+    def make() -> Stream:
+        return Stream(GPTEpisodeDataLoader(config(), None, tmp_path, batch_sampling_mode=mode))
+
+    with warnings.catch_warnings(action="ignore"):
+        check_resume(make, steps=6)
 
 
 @pytest.mark.parametrize(
@@ -192,14 +191,6 @@ def test_a_missing_mask_warns_once_and_gives_pairs(folder):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert [len(loader.get_batch(split)) for split in ("train", "val", "val")] == [3, 2, 2]
-
-
-def test_an_incomplete_mask_warns_once_and_gives_pairs(folder):
-    (folder / "train" / "mask.bin").write_bytes(bytes(5))
-    with pytest.warns(UserWarning, match=r"mask\.bin: the mask does not fit the tokens") as caught:
-        loader = GPTEpisodeDataLoader(config(), None, folder, use_loss_mask=True)
-    assert len(caught) == 1
-    assert len(loader.get_batch()) == 2
 
 
 def test_masks_that_are_not_asked_for_are_not_looked_at(folder, recwarn):
@@ -279,17 +270,22 @@ def test_the_batch_size_may_change_on_the_way(folder):
     assert shown + epoch_numbers(second, 2) == expected
 
 
-def test_fewer_episodes_than_a_batch_are_refused_only_where_they_are_dropped(folder):
+def test_a_split_smaller_than_a_batch_logs_that_nothing_is_dropped(folder, caplog):
     loader = GPTEpisodeDataLoader(config(), None, folder)
-    with pytest.raises(ConfigError) as caught:
-        loader.get_batch("val")
-    assert str(caught.value) == (
-        "split val has fewer episodes than a batch, and what fills no batch is dropped "
-        "(expected >= 4 episodes, got 3); set epoch_drop_last to false, or choose a smaller "
-        "batch_size"
-    )
-    kept = GPTEpisodeDataLoader(config(), None, folder, epoch_drop_last=False)
-    assert kept.get_batch("val")[0].shape == (4, 6)
+    caplog.set_level(logging.INFO, "tokenreel")
+    assert loader.get_batch("val")[0].shape == (4, 6)
+    assert caplog.messages == [
+        f"[EpisodeLoader] split=val epoch={epoch} episodes=3 batches=1 shuffle=true "
+        f"drop_last=false pad_id={PAD} mask=false"
+        for epoch in range(2)
+    ]
+
+
+def test_random_mode_has_one_epoch_and_stays_at_its_begin(folder):
+    loader = GPTEpisodeDataLoader(config(), None, folder, batch_sampling_mode="random")
+    loader.get_batch()
+    assert (loader._epoch_train, loader._pos_train) == (0, 0)
+    assert loader._order_train.tolist() == loader.train_episode_ids.tolist()
 
 
 def test_make_loader_chooses_by_the_mode(folder, tmp_path_factory):

@@ -17,7 +17,7 @@ from tests.feed.making import scratch
 
 from tokenreel import StoreWriter, native
 from tokenreel.dropin import MemoryMappedDataset
-from tokenreel.errors import ConfigError, LayoutError, MismatchError
+from tokenreel.errors import ConfigError, LayoutError
 
 
 def as_lists(sample: dict[str, torch.Tensor]) -> dict[str, list]:
@@ -60,14 +60,14 @@ def test_files_are_sorted_by_name_and_a_rest_is_unused(tmp_path):
 
 @settings(max_examples=40, deadline=None)
 @given(
-    sizes=st.lists(st.integers(1, 30), min_size=1, max_size=4),
+    sizes=st.lists(st.integers(0, 30), min_size=1, max_size=4),
     seq_len=st.integers(2, 12),
     pack=st.booleans(),
-    dtype=st.sampled_from(["<u2", "<u4", "<i4", "u1"]),
+    dtypes=st.lists(st.sampled_from(["<u2", "<u4", "<i4", "u1"]), min_size=4, max_size=4),
     kernel=st.booleans(),
     seed=st.integers(0, 9),
 )
-def test_samples_and_batches_are_slices_of_the_files(sizes, seq_len, pack, dtype, kernel, seed):
+def test_samples_and_batches_are_slices_of_the_files(sizes, seq_len, pack, dtypes, kernel, seed):
     chance = np.random.default_rng(seed)
     files = {f"f_{n}.npy": chance.integers(0, 4, size).tolist() for n, size in enumerate(sizes)}
     expected = [
@@ -83,13 +83,14 @@ def test_samples_and_batches_are_slices_of_the_files(sizes, seq_len, pack, dtype
     with scratch() as place, pytest.MonkeyPatch.context() as patch:
         if not kernel:
             patch.setattr(native, "extension", lambda: None)
-        put_files(place, files, dtype=dtype)
-        if not expected:
-            with pytest.raises(ConfigError, match="so there are no rows"):
-                MemoryMappedDataset(place, seq_len)
-            return
+        for (name, tokens), dtype in zip(files.items(), dtypes, strict=False):
+            put_files(place, {name: tokens}, dtype=dtype)
         dataset = MemoryMappedDataset(place, seq_len, "*.npy", pack, 0)
         assert len(dataset) == len(expected)
+        if not expected:
+            with pytest.raises(IndexError, match="no such row among 0"):
+                dataset.batch(np.array([0]))
+            return
         numbers = chance.integers(0, len(dataset), 7)
         batch = dataset.batch(numbers)
         for row, number in enumerate(numbers.tolist()):
@@ -185,8 +186,6 @@ def test_the_state_is_epoch_and_total_samples(tmp_path):
     assert dataset.state_dict() == {"epoch": 0, "total_samples": 2}
     dataset.load_state_dict({"epoch": 3})
     assert dataset.state_dict() == {"epoch": 3, "total_samples": 2}
-    with pytest.raises(MismatchError, match=r"total_samples \(expected 5, got 2\)"):
-        dataset.load_state_dict({"epoch": 1, "total_samples": 5})
     with pytest.raises(ConfigError, match="bad epoch in the state of the dataset"):
         dataset.load_state_dict({"epoch": -1})
 

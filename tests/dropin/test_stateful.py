@@ -111,16 +111,29 @@ def test_a_mixture_says_of_which_dataset_a_sample_is(mixture):
         mixture[82]
 
 
-def test_a_mixture_of_different_kinds_takes_the_way_of_torch(tmp_path, dataset):
-    put_files(tmp_path / "wide", {"w.npy": range(2000, 2100)}, dtype="<u4")
+def test_a_mixture_of_different_dtypes_is_gathered_at_once(tmp_path, dataset):
+    put_files(tmp_path / "wide", {"w.npy": range(70_000, 70_100)}, dtype="<u4")
     wide = MemoryMappedDataset(tmp_path / "wide", 5)
     mixed = MixtureDataset([dataset, wide], ["a", "w"])
-    assert not mixed.makes_batches
+    assert mixed.makes_batches
     sampler = MixtureSampler(mixed.cumulative_sizes, [1, 1], 1, 0)
-    for batch in StatefulDataLoader(mixed, 4, sampler):
-        assert batch["dataset_idx"].tolist() == [
-            int(token >= 2000) for token in batch["input_ids"][:, 0]
-        ]
+    plain = torch.utils.data.DataLoader(mixed, batch_size=4, sampler=sampler, drop_last=True)
+    for batch, collated in zip(StatefulDataLoader(mixed, 4, sampler), list(plain), strict=True):
+        assert batch["dataset_idx"].tolist() == collated["dataset_idx"].tolist()
+        assert torch.equal(batch["input_ids"], collated["input_ids"])
+        assert torch.equal(batch["labels"], collated["labels"])
+
+
+def test_a_mixture_with_a_dataset_of_another_kind_takes_the_way_of_torch(dataset):
+    class Doubled(MemoryMappedDataset):
+        def __getitem__(self, idx: int) -> dict[str, torch.Tensor]:
+            return {name: 2 * tensor for name, tensor in super().__getitem__(idx).items()}
+
+    mixed = MixtureDataset([dataset, Doubled(dataset.data_dir, 5)], ["a", "b"])
+    assert not mixed.makes_batches
+    sampler = MixtureSampler(mixed.cumulative_sizes, [0, 1], 1, 0)
+    batch = next(iter(StatefulDataLoader(mixed, 4, sampler)))
+    assert batch["dataset_idx"].tolist() == [1] * 4 and not (batch["labels"] % 2).any()
 
 
 @pytest.mark.parametrize("names", [["a"], ["a", "a"], ["a", "b", "c"]])
@@ -295,9 +308,9 @@ def test_closing_a_mixture_closes_its_datasets(mixture):
 def test_states_of_a_mixture_are_those_of_its_datasets(mixture):
     state = mixture.state_dict()
     assert state == {
-        "a": {"epoch": 0, "total_samples": 52},
-        "b": {"epoch": 0, "total_samples": 30},
+        "dataset_0": {"epoch": 0, "total_samples": 52},
+        "dataset_1": {"epoch": 0, "total_samples": 30},
     }
-    mixture.load_state_dict({"b": {"epoch": 4}})
-    assert mixture.state_dict()["b"]["epoch"] == 4
+    mixture.load_state_dict({"dataset_1": {"epoch": 4}, "b": {"epoch": 9}})
+    assert mixture.state_dict()["dataset_1"]["epoch"] == 4
     assert np.array_equal(mixture.cumulative_sizes, [0, 52, 82])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -45,8 +46,22 @@ def test_all_keys_of_the_contract_are_read_and_other_sections_are_left_alone(tmp
     )
 
 
-def test_an_empty_section_has_the_defaults_of_the_contract(tmp_path):
-    settings = load_training_config(written(tmp_path, "<training><device>cpu</device></training>"))
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("<training><device>cpu</device></training>", "a.xml"),
+        ("<training/>", "a.xml"),
+        ("<config><training/></config>", "a.xml"),
+        ("<config><training> <!-- nothing yet -->\n</training></config>", "a.xml"),
+        ("training:\n", "a.yaml"),
+        ("[training]\n", "a.toml"),
+    ],
+)
+def test_an_empty_section_has_the_defaults_of_the_contract(tmp_path, text, name):
+    """ "If dataset_mode absent: default token_stream (current behavior)." """
+    path = written(tmp_path, text, name)
+    settings = load_training_config(path)
+    assert load_training_config(path, overrides=["training.epoch_seed=3"]).epoch_seed == 3
     assert (settings.dataset_mode, settings.batch_sampling_mode) == ("token_stream", None)
     assert settings.epoch_shuffle is settings.epoch_drop_last is True
     assert settings.epoch_seed == 1337
@@ -68,11 +83,26 @@ def test_an_unknown_key_is_an_error_that_names_the_nearest(tmp_path):
     assert str(caught.value) == f"{path}: unknown key 'epoch_sed'; did you mean 'epoch_seed'?"
 
 
-def test_keys_of_the_trainer_are_kept_where_they_are_announced(tmp_path):
-    text = "<training><learning_rate>3e-4</learning_rate><epoch_seed>2</epoch_seed></training>"
-    path = written(tmp_path, text)
-    with pytest.raises(ConfigError, match="unknown key 'learning_rate'"):
-        load_training_config(path)
+KEYS_OF_A_TRAINER = """<training>
+  <learning_rate>3e-4</learning_rate><max_iters>5</max_iters><seed>1</seed>
+  <eval_batch_size>8</eval_batch_size><dataset_name>chats</dataset_name>
+  <optimizer><name>adamw</name></optimizer><epoch_seed>2</epoch_seed>
+</training>"""
+
+
+def test_keys_of_other_parts_of_the_trainer_are_let_through_and_logged(tmp_path, caplog):
+    """ "Add under <training> (adapt path to your schema): <training> ... " """
+    caplog.set_level(logging.INFO, "tokenreel")
+    path = written(tmp_path, KEYS_OF_A_TRAINER)
+    assert load_training_config(path) == TrainingConfig(epoch_seed=2)
+    assert caplog.messages == [
+        f"{path}: keys left to the trainer: learning_rate, max_iters, seed, eval_batch_size, "
+        "dataset_name, optimizer"
+    ]
+
+
+def test_keys_of_the_trainer_are_kept_where_they_are_named(tmp_path):
+    path = written(tmp_path, KEYS_OF_A_TRAINER)
     as_text = load_training_config(path, also=["learning_rate", "warmup"])
     assert (as_text.learning_rate, as_text.warmup) == ("3e-4", None)
     typed = load_training_config(path, also={"learning_rate": float})
@@ -85,11 +115,33 @@ def test_keys_of_the_trainer_are_kept_where_they_are_announced(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("dataset_mod", "dataset_mode"),
+        ("Epoch_Shuffle", "epoch_shuffle"),
+        ("epoch_droplast", "epoch_drop_last"),
+        ("drop_last", "epoch_drop_last"),
+        ("sampling_mode", "batch_sampling_mode"),
+        ("pad_id", "pad_token_id"),
+        ("min_tokens", "episode_min_tokens"),
+        ("use_lossmask", "use_loss_mask"),
+        ("batchsize", "batch_size"),
+    ],
+)
+def test_a_near_miss_of_a_key_of_the_contract_stays_an_error(tmp_path, key, meant):
+    """ "is controlled via new XML config flags": a flag that is misspelled controls nothing."""
+    path = written(tmp_path, f"<training><max_iters>5</max_iters><{key}>1</{key}></training>")
+    with pytest.raises(ConfigError, match=f"unknown key '{key}'; did you mean '{meant}'"):
+        load_training_config(path)
+
+
+@pytest.mark.parametrize(
     ("key", "value"),
     [
         ("dataset_mode", "episodes"),
         ("batch_sampling_mode", "shuffle"),
         ("epoch_shuffle", "perhaps"),
+        ("use_loss_mask", "assistant"),
         ("epoch_seed", "1.5"),
         ("pad_token_id", "-1"),
         ("episode_min_tokens", "0"),

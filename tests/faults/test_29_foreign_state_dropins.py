@@ -60,6 +60,13 @@ def test_a_state_of_another_folder_is_refused_and_of_a_moved_one_is_not(folder):
     GPTEpisodeDataLoader(config(), None, folder / "moved").load_state_dict(state)
 
 
+def test_a_state_of_epochs_in_the_first_order_is_refused(folder):
+    loader = GPTEpisodeDataLoader(config(), None, folder / "one")
+    state = loader.state_dict()
+    del state["order"]  # as it was before epochs were ordered by epoch_seed + epoch
+    assert differing(loader, state) == {"order"}
+
+
 def test_a_state_of_another_stream_is_refused(folder):
     options = {"dtype": "uint16"}
     state = GPTDataLoader(config(), None, folder / "one.bin", **options).state_dict()

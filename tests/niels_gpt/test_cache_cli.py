@@ -6,12 +6,14 @@ import argparse
 import hashlib
 import importlib.util
 import json
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,8 +24,10 @@ from tests.forked import Forks
 from tests.hub.environment import client_environment
 
 from niels_gpt.cache import PretrainTokenStreamDataset, SFTExampleDataset, formats, read_meta
-from niels_gpt.cache.cli import main
+from niels_gpt.cache.cli import _model, _parser, _works, main
 from tokenreel import open_store
+from tokenreel.builder.cache_builder import CacheBuilder
+from tokenreel.errors import InputError
 from tokenreel.text.tokenizers import load_tokenizer
 from tokenreel.text.tokenizers.train import train_tokenizer
 
@@ -121,10 +125,17 @@ def sums(folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def built(run: Callable[..., Result], place: Path) -> Result:
-    return run("--cache-dir", "cache", "--seed", "42", "--tokenizer", "t.model", "--json")
+    """The contract's line, with the tokenizer where the contract says; only the budgets differ."""
+    link = place / "cache/tokenizer/spm.model"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(place / "t.model")
+    return run("--cache-dir", "cache", "--seed", "42", "--json")
 
 
 def test_all_sources_are_built_in_the_layout_of_the_contract(built: Result, place: Path) -> None:
+    """Contract 002: "python -m niels_gpt.cache.cli build-all --cache-dir cache --seed 42", and
+    "cache/tokenizer/spm.model: copy/symlink from pr-01 output".
+    """
     assert built.returncode == 0, built.stderr
     report = json.loads(built.stdout)
     assert {cache["cache"]: cache["state"] for cache in report["caches"]} == {
@@ -185,29 +196,23 @@ def test_every_meta_says_what_the_contract_lists(built: Result, place: Path) -> 
 def test_the_caches_hold_what_the_hub_serves(built: Result, place: Path) -> None:
     cache, tokenizer = place / "cache", load_tokenizer(place / "t.model")
     assert (cache / "tokenizer/spm.model").read_bytes() == (place / "t.model").read_bytes()
-    wiki = open_store(cache / "pretrain/wikitext", eos_id=4)
-    texts = [tokenizer.decode(d.tokens[:-1]) for d in wiki["val"].documents()]
-    assert texts == [" = Title = \nvalidation", " Some text . \nvalidation"]
-    roam = open_store(cache / "pretrain/roam", eos_id=4)
-    notes = {
-        tokenizer.decode(document.tokens[:-1])
-        for split in ("train", "val")
-        for document in roam[split].documents()
-    }
-    assert notes == {f"# Note {number}\n\nwords\n" for number in range(10)}
-    assert (roam["train"].num_documents, roam["val"].num_documents) == (9, 1)
+
+    def text(name: str, split: str) -> str:
+        tokens = open_store(cache / "pretrain" / name)[split]
+        return tokenizer.decode(tokens.read(0, tokens.num_tokens))
+
+    assert text("wikitext", "val") == " = Title = \nvalidation Some text . \nvalidation"
+    notes = [re.findall(r"# Note \d\n\nwords\n", text("roam", split)) for split in ("train", "val")]
+    assert sorted(notes[0] + notes[1]) == [f"# Note {number}\n\nwords\n" for number in range(10)]
+    assert (len(notes[0]), len(notes[1])) == (9, 1)
     oasst = open_store(cache / "sft/oasst1")
     assert sorted(
         tokenizer.decode(d.tokens[d.tokens.tolist().index(3) + 1 : -1])
         for split in ("train", "val")
         for d in oasst[split].documents()
     ) == [f"T{n}-c" for n in range(5)]
-    pages = open_store(cache / "pretrain/fineweb_edu", eos_id=4)
-    numbers = [
-        int(tokenizer.decode(document.tokens).split()[1].rstrip("."))
-        for split in ("val", "train")
-        for document in pages[split].documents()
-    ]
+    pages = text("fineweb_edu", "val") + text("fineweb_edu", "train")
+    numbers = [int(number) for number in re.findall(r"Page (\d+)\.", pages)]
     assert len(set(numbers)) == len(numbers) and numbers != sorted(numbers)
 
 
@@ -331,14 +336,54 @@ def test_killed_in_every_source_and_run_again_by_two_workers_it_ends_the_same(
     assert not [path.name for path in cache.rglob(".*")]
 
 
-def test_without_a_tokenizer_it_says_how_to_train_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_without_a_tokenizer_it_says_how_to_get_one_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["build-all", "--cache-dir", str(tmp_path / "cache")]) == 2
+    """Contract 002: "tokenizer/spm.model  # copy/symlink from pr-01 output"."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["build-all", "--cache-dir", "cache", "--seed", "42"]) == 2
     said = capsys.readouterr().err
-    assert "tokenizer/spm.model: there is no tokenizer" in said
-    assert 'train one with "tokenreel train-tokenizer FILE… --out spm.model"' in said
-    assert not (tmp_path / "cache").exists()
+    assert "cache/tokenizer/spm.model or artifacts/tokenizer/spm.model: there is no tok" in said
+    assert (
+        '"mkdir -p cache/tokenizer"' in said and '"cp spm.model cache/tokenizer/spm.model"' in said
+    )
+    assert '"tokenreel train-tokenizer FILE… --out cache/tokenizer/spm.model"' in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_tokenizer_of_the_cache_is_found_before_the_one_the_original_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    args = _parser().parse_args(["build-all", "--cache-dir", "cache", "--seed", "42"])
+    for place in ("artifacts/tokenizer/spm.model", "cache/tokenizer/spm.model"):
+        Path(place).parent.mkdir(parents=True)
+        Path(place).touch()
+        assert _model(args) == Path(place)
+
+
+def test_the_usual_folder_of_notes_may_be_absent_and_one_that_is_named_may_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Contract 002 has no flag for notes in its line; the original makes a stub of absent ones."""
+    monkeypatch.chdir(tmp_path)
+    builder = CacheBuilder(tokenizer=load_tokenizer("byte"), tokenizer_sha256="0" * 64, seed=42)
+    parse = _parser().parse_args
+    stub = _works(builder, parse(["build-all"]))["pretrain/roam"]()
+    assert stub.meta["not_built"] and stub.meta["reason"] == "no folder data/roam"
+    with pytest.raises(InputError, match="'roam' is not there"):
+        _works(builder, parse(["build-all", "--roam-dir", "notes"]))["pretrain/roam"]()
+    for name in ("one", "two"):
+        Path(".roam-data").mkdir(exist_ok=True)
+        Path(f".roam-data/{name}.md").write_text(name)
+    built = _works(replace(builder, keep=True), parse(["build-all"]))["pretrain/roam"]()
+    assert built.meta["train_tokens"] == built.meta["val_tokens"] == 3
+
+
+def test_the_originals_names_of_the_budgets_are_understood() -> None:
+    args = ["build-all", "--fineweb-train-tokens", "7", "--fineweb-val-tokens", "3"]
+    parsed = _parser().parse_args(args)
+    assert (parsed.max_train_tokens, parsed.max_val_tokens) == (7, 3)
 
 
 def test_another_tokenizer_than_that_of_the_cache_is_refused(

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from niels_gpt.cache.meta import sha256_file
+from niels_gpt.format.messages import normalize_messages
 from tokenreel.builder.cache import build_budgeted, build_chats
 from tokenreel.builder.cache_builder import CacheBuilder
 from tokenreel.errors import ConfigError
 from tokenreel.text.sources import InMemory, ReadOptions
 from tokenreel.text.tokenizers import adapt
 
-BUDGET_RULE = "in order, shuffled where asked for: val up to its budget, then train"
+BUDGET_RULE = "one stream of tokens: the first max_val_tokens are val, the next ones train"
 EXAMPLE_RULE = "by example: torch.randperm(examples) by seed, the first val_frac of it is val"
 UNNAMED = "in memory"  # the folder's name would make equal caches differ
 
@@ -44,11 +45,12 @@ def build_pretrain_cache(
 ) -> None:
     """Write out_dir/train/shard_*.bin, out_dir/val/shard_*.bin and out_dir/meta.json.
 
-    Each document ends with the tokenizer's end-of-turn id. Validation is filled first,
-    then training; the last document of each is cut at the budget, none is in both, and
-    reading stops when both are full. Documents are shuffled in blocks of `shuffle_buffer`,
-    each block by torch.randperm; None keeps their order. Documents without a token are
-    left out. Texts that do not reach beyond the validation budget are an EmptyError.
+    The tokens of all texts are one stream without separators. Its first `max_val_tokens`
+    are validation and the next `max_train_tokens` training: both are ceilings, a text that
+    validation cuts goes on in training, and reading stops when both are full. Texts that
+    fill neither give what they have: `train/`, or with max_val_tokens 0 `val/`, is then
+    empty. Texts are shuffled in blocks of `shuffle_buffer`, each block by torch.randperm;
+    None or 0 keeps their order. No token at all is an EmptyError.
     """
     if isinstance(texts, str):
         raise ConfigError("texts is one string, not many", remedy="pass a list: [text]")
@@ -59,7 +61,7 @@ def build_pretrain_cache(
         about={"dataset_name": UNNAMED, "split_rule": BUDGET_RULE},
         val_tokens=max_val_tokens,
         train_tokens=max_train_tokens,
-        shuffle_buffer=shuffle_buffer,
+        shuffle_buffer=shuffle_buffer or None,
         shard_bytes=shard_bytes,
     )
 
@@ -74,14 +76,16 @@ def build_sft_cache(
 ) -> None:
     """Write out_dir/{train,val}_tokens.bin, {train,val}_idx.npy (offsets only) and meta.json.
 
-    A chat is rendered as in contract 001: per message its role id, its content and the
-    end-of-turn id, with the default system text where there is none. Content never
+    A chat is rendered as in contract 001: one system turn first, with the default text where
+    there is none, and per message its role id, its content and the end-of-turn id. Content never
     becomes a control id: a tokenizer that makes one of it is a VocabularyError. Round
     (val_frac x examples) of them, one at least, are validation; both keep their order.
     """
     build_chats(
         _builder(tokenizer, seed),
-        InMemory(iter(examples), options=ReadOptions(text_key=None, id_key=None)),
+        InMemory(
+            map(normalize_messages, examples), options=ReadOptions(text_key=None, id_key=None)
+        ),
         Path(out_dir),
         about={"dataset_name": UNNAMED, "split_rule": EXAMPLE_RULE},
         val_frac=val_frac,

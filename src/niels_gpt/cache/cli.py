@@ -1,7 +1,7 @@
 """python -m niels_gpt.cache.cli build-all --cache-dir cache --seed 42: all caches of contract 002.
 
     pretrain/fineweb_edu   streamed, shuffled, up to the token budgets
-    pretrain/roam          all of a folder of Markdown, split by its files
+    pretrain/roam          all of a folder of Markdown, split by its files; else a stub
     pretrain/wikitext      all, by the splits it comes with
     pretrain/gutenberg     a folder of text where there is one, else a stub
     sft/dolly15k, sft/oasst1   val_frac of the examples are validation
@@ -10,6 +10,10 @@
 A source that fails is reported and the others are built; the exit code is then 1. Run
 again, finished caches are kept and unfinished ones go on where they were. Nothing that is
 there is overwritten: a cache that was built with other settings is an error.
+
+The tokenizer is that of --tokenizer, else CACHE/tokenizer/spm.model (a file or a link), else
+what the original project trains, artifacts/tokenizer/spm.model. A folder of notes that is
+named and absent is a failure; the usual ones may be absent, as in the original.
 """
 
 from __future__ import annotations
@@ -118,7 +122,9 @@ def _attempt(name: str, work: Callable[[], Cached]) -> dict[str, Any]:
 def _works(builder: CacheBuilder, args: argparse.Namespace) -> Mapping[str, Callable[[], Cached]]:
     works: dict[str, Callable[[CacheBuilder, argparse.Namespace, Path], Cached]] = {
         "pretrain/fineweb_edu": _fineweb,
-        "pretrain/roam": partial(_folder, name="roam", path=args.roam_dir),
+        "pretrain/roam": partial(
+            _folder, name="roam", path=args.roam_dir or _usual_notes(), is_named=bool(args.roam_dir)
+        ),
         "pretrain/wikitext": _wikitext,
         "pretrain/gutenberg": partial(_folder, name="gutenberg", path=args.gutenberg_dir),
         "sft/dolly15k": partial(_chats, name="dolly15k", id=args.dolly_id),
@@ -155,9 +161,15 @@ def _wikitext(builder: CacheBuilder, args: argparse.Namespace, out: Path) -> Cac
 
 
 def _folder(
-    builder: CacheBuilder, args: argparse.Namespace, out: Path, *, name: str, path: Path
+    builder: CacheBuilder,
+    args: argparse.Namespace,
+    out: Path,
+    *,
+    name: str,
+    path: Path,
+    is_named: bool = False,
 ) -> Cached:
-    source = named_source(name, path=str(path), split="all")
+    source = named_source(name, path=str(path), split="all", may_be_absent=not is_named)
     about = {"dataset_name": name, "split_rule": FILE_RULE}
     if isinstance(source, FileSource):
         sizes = {"val_frac": args.val_frac, "shard_bytes": args.shard_bytes}
@@ -182,18 +194,26 @@ def _retries(args: argparse.Namespace) -> dict[str, Any]:
     return {"max_retries": args.max_retries, "retry_delay": args.retry_delay}
 
 
+def _usual_notes() -> Path:
+    """Return the first folder of notes that is there; the first of all if none is."""
+    usual = [Path(path) for path in formats.ROAM_DIRS]
+    return next((path for path in usual if path.is_dir()), usual[0])
+
+
 def _model(args: argparse.Namespace) -> Path:
-    """Return the SentencePiece model: the one that is given, else that of the cache."""
+    """Return the SentencePiece model: the one that is given, else the first that is there."""
     there: Path = args.cache_dir / "tokenizer" / MODEL_NAME
-    model: Path = args.tokenizer or there
-    if model.is_file():
-        return model
+    places = [args.tokenizer] if args.tokenizer else [there, Path(formats.TRAINED_MODEL)]
+    for model in places:
+        if model.is_file():
+            return model
     raise ConfigError(
         "there is no tokenizer",
-        where=model,
+        where=" or ".join(map(str, places)),
         expected="a SentencePiece model with the four control tokens",
-        remedy='train one with "tokenreel train-tokenizer FILE… --out spm.model" '
-        "and pass it with --tokenizer spm.model",
+        remedy=f'run "mkdir -p {there.parent}" and put it there: copy or link the one you have '
+        f'("cp spm.model {there}"), or train one '
+        f'("tokenreel train-tokenizer FILE… --out {there}"); or pass --tokenizer spm.model',
     )
 
 
@@ -252,14 +272,17 @@ def _add_sources(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--wikitext-config", default=formats.WIKITEXT_CONFIG)
     group.add_argument("--dolly-id", default=formats.DOLLY_ID)
     group.add_argument("--oasst1-id", default=formats.OASST1_ID)
-    group.add_argument("--roam-dir", type=Path, default=Path(formats.ROAM_DIR))
+    group.add_argument(
+        "--roam-dir", type=Path, help=f"(default: {' or '.join(formats.ROAM_DIRS)}, if it is there)"
+    )
     group.add_argument("--gutenberg-dir", type=Path, default=Path(formats.GUTENBERG_DIR))
 
 
 def _add_sizes(group: argparse._ArgumentGroup) -> None:
     budgets = "of fineweb-edu; the others are cached whole"
-    group.add_argument("--max-train-tokens", type=int, default=formats.TRAIN_TOKENS, help=budgets)
-    group.add_argument("--max-val-tokens", type=int, default=formats.VAL_TOKENS, help=budgets)
+    for split, tokens in (("train", formats.TRAIN_TOKENS), ("val", formats.VAL_TOKENS)):
+        names = f"--max-{split}-tokens", f"--fineweb-{split}-tokens"  # the original's is the second
+        group.add_argument(*names, type=int, default=tokens, metavar="TOKENS", help=budgets)
     group.add_argument("--shard-bytes", type=int, default=formats.SHARD_BYTES)
     group.add_argument(
         "--shuffle-buffer",

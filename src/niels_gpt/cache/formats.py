@@ -19,5 +19,6 @@ WIKITEXT_ID = "Salesforce/wikitext"
 WIKITEXT_CONFIG = "wikitext-103-raw-v1"
 DOLLY_ID = "databricks/databricks-dolly-15k"
 OASST1_ID = "OpenAssistant/oasst1"
-ROAM_DIR = "data/roam"
+ROAM_DIRS = ("data/roam", ".roam-data")  # the second is the original project's
 GUTENBERG_DIR = "data/gutenberg"
+TRAINED_MODEL = "artifacts/tokenizer/spm.model"  # where the original project trains it

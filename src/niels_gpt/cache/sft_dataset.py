@@ -1,13 +1,13 @@
 """Random examples of a fine-tuning cache, padded or cut: contract 002's sampler.
 
-A face of `tokenreel.rows.heads` and `tokenreel.feed.scanned`. The mask is found by
-scanning, as the contract says: trained are the tokens behind the assistant's id up to
-and including the next end-of-turn id, never padding. An example whose first T + 1 tokens
-hold nothing of an assistant gives a row of -100 only.
+A face of `tokenreel.rows.heads` and `tokenreel.feed.scanned`, whose `assistant_mask` says
+which targets are trained; padding never is. An example whose first T + 1 tokens hold
+nothing of an assistant gives a row of -100 only.
 
-The contract passes `eot_id` alone; the assistant's id is that of meta.json beside the
-tokens (special_token_ids), or the optional `asst_id` where there is no meta.json. Two
-that disagree are a MismatchError, neither is a ConfigError.
+The contract passes `eot_id` alone; the ids of the roles are those of meta.json beside the
+tokens (special_token_ids). Without one the assistant's id is `eot_id` - 1, as in the original
+vocabulary, with a warning, or the optional `asst_id`. An id that meta.json contradicts is a
+MismatchError.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tokenreel.builder.torch_order import as_tensors, draw_rows
 from tokenreel.errors import ConfigError
 from tokenreel.feed.scanned import gather_scanned
 from tokenreel.rows.heads import Heads
-from tokenreel.store.cache_parts import assistant_id
+from tokenreel.store.cache_parts import special_ids
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +44,8 @@ class SFTExampleDataset:
         self.T = T
         self.device = device
         self.eot_id = eot_id
-        self.asst_id = assistant_id(Path(tokens_path).parent, end_id=eot_id, given=asst_id)
+        self._ids = special_ids(Path(tokens_path).parent, eot_id=eot_id, asst_id=asst_id)
+        self.asst_id = self._ids.asst
         self._examples = Heads(split=open_examples(tokens_path, idx_path), seq_len=T, min_tokens=1)
 
     def __len__(self) -> int:
@@ -57,11 +58,6 @@ class SFTExampleDataset:
         generator: torch.Generator,
     ) -> tuple[torch.LongTensor, torch.LongTensor, torch.LongTensor]:
         """Return x, y and y_masked, each (B, T) int64 on the device."""
-        scanned = gather_scanned(
-            self._examples,
-            draw_rows(len(self), B, generator=generator),
-            opening_id=self.asst_id,
-            closing_id=self.eot_id,
-            pad_id=self.eot_id,
-        )
+        rows = draw_rows(len(self), B, generator=generator)
+        scanned = gather_scanned(self._examples, rows, ids=self._ids)
         return as_tensors(scanned.inputs, scanned.targets, scanned.labels, device=self.device)

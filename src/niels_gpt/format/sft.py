@@ -1,6 +1,6 @@
 """Serialize, mask, pack and collate chats: contract 001, function by function.
 
-A face of tokenreel: rendering, turn scanning and truncation are done there. These
+A face of tokenreel: rendering, masking, turn scanning and truncation are done there. These
 functions take and return Python lists and cost accordingly; whole corpora are
 better rendered by `tokenreel.text.chats`. torch is imported by `collate_sft_batch`
 alone.
@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypedDict, cast
 
 import numpy as np
 
+from niels_gpt.format.messages import normalize_messages
 from tokenreel.errors import ConfigError, InputError, MissingExtraError
+from tokenreel.feed.scanned import assistant_mask
+from tokenreel.store.cache_parts import SpecialIds
 from tokenreel.text.chats.pairs import oldest_pairs
 from tokenreel.text.chats.render import render
 from tokenreel.text.chats.shapes import read_chat
 from tokenreel.text.chats.templates import DEFAULT_SYSTEM_TEXT, NGPT
-from tokenreel.text.tokenizers.adapted import adapt
-from tokenreel.text.turns import ROLE_CODES, scan_turns, token_weights
+from tokenreel.text.tokenizers import Tokenizer
+from tokenreel.text.tokenizers.adapted import AdaptedTokenizer
+from tokenreel.text.turns import ROLE_CODES, scan_turns
 
 if TYPE_CHECKING:
     import torch
@@ -52,8 +56,6 @@ class ChatExample(TypedDict):
 
 
 class _TokenizerLike(Protocol):
-    vocab_size: int
-
     def encode(self, text: str) -> list[int]: ...
 
     def special_token_ids(self) -> dict[str, int]: ...
@@ -67,14 +69,19 @@ def serialize_chat_to_ids(
 ) -> list[int]:
     """Return the ids of a chat: per message its role id, its content and an end-of-turn id.
 
-    The system turn comes first, with `default_system_text` if the first message is not
-    a system message. Messages stay in their order, whatever their roles; a role other
-    than system, user and assistant, and a chat without messages, raise InputError.
-    Content that spells a special token is ordinary text; if the tokenizer makes a special
-    id of it, that is a VocabularyError.
+    The system turn comes first and there is one: the system message, wherever it stands,
+    several joined by an empty line, or `default_system_text` if there is none. The other
+    messages keep their order. Roles may be in upper case, and `prompter` is the user; any
+    other role, and a chat without messages, raise InputError. Content that spells a special
+    token is ordinary text; if the tokenizer makes a special id of it, that is a
+    VocabularyError. The tokenizer needs `encode` and `special_token_ids` and nothing else.
     """
     template = replace(NGPT, default_system=default_system_text)
-    rendered = render([read_chat(ex, shape="messages")], template, tokenizer=adapt(tokenizer))
+    messages = normalize_messages(ex.get("messages"))
+    chat = read_chat({**ex, "messages": messages}, shape="messages")
+    # No `adapt`: it asks for a vocab_size, which rendering does not need.
+    adapted = tokenizer if isinstance(tokenizer, Tokenizer) else AdaptedTokenizer(tokenizer)
+    rendered = render([chat], template, tokenizer=adapted)
     return [int(token) for token in rendered.ids]
 
 
@@ -88,13 +95,13 @@ def sft_loss_mask_for_ids(
 ) -> list[bool]:
     """Return True for assistant content and the end-of-turn that ends it, False elsewhere.
 
-    Found by scanning: a span opens behind `asst_id` and closes with the next `eot_id`.
-    In ids where a role id comes first, the span closes before it, so that role ids and
-    other speakers' content are never trained; without either it lasts to the end.
+    Found by scanning, by the rule of `tokenreel.feed.scanned.assistant_mask`, which contract
+    002 uses too: a span opens behind `asst_id` and closes with the next `eot_id`, or in
+    front of a role id that comes first. There the contract contradicts itself; this way
+    role ids and other speakers' content are never trained.
     """
-    tokens = np.asarray(ids, np.int64)
-    turns = _scan(tokens, sys_id=sys_id, usr_id=usr_id, asst_id=asst_id, eot_id=eot_id)
-    return (token_weights(turns, len(tokens)) > 0).tolist()
+    special = SpecialIds(roles=(sys_id, usr_id, asst_id), asst=asst_id, eot=eot_id)
+    return assistant_mask(np.array([ids], np.int64), ids=special)[0].tolist()
 
 
 def pack_sft_ids_and_mask(

@@ -1,7 +1,10 @@
 """Build the token caches of contract 002, by way of native stores.
 
-    source ──► build() ──► native store ──► train/, val/, meta.json     by hard links
+    source ──► build() ──► native store ──► train/, val/, meta.json     hard links or copies
                         .NAME.build/…       NAME/                       appears whole
+
+The documents of a pretraining cache follow each other without a separator: the contract
+names none, and "reconstructed sequences match original tokenization".
 
 All that the builder promises holds: bounded memory, the same bytes for any number
 of workers, and a build that was killed goes on where it was, unless its source is
@@ -12,6 +15,7 @@ disk.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,15 +24,16 @@ from typing import Any
 import numpy as np
 
 from tokenreel.builder.cache_builder import CacheBuilder
-from tokenreel.builder.cache_target import NOT_BUILT, building, discard, read_kept, read_meta
+from tokenreel.builder.cache_target import NOT_BUILT, building, read_kept, read_meta
 from tokenreel.builder.torch_order import choose_validation
-from tokenreel.errors import EmptyError
+from tokenreel.errors import ConfigError, EmptyError
 from tokenreel.store.export.batches import Carried, document_batches
 from tokenreel.store.export.cache import (
     SPLITS,
     SftCacheWriter,
     write_meta,
     write_pretrain_shards,
+    write_token_shards,
 )
 from tokenreel.store.export.staging import staged_folder
 from tokenreel.store.filesystem import LOCAL
@@ -36,6 +41,8 @@ from tokenreel.store.split import Split
 from tokenreel.store.writer import SHARD_BYTES
 from tokenreel.text.sources.folder import FileSource
 from tokenreel.text.sources.protocol import TextSource
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,32 +65,28 @@ def build_budgeted(
     shuffle_buffer: int | None,
     shard_bytes: int = SHARD_BYTES,
 ) -> Cached:
-    """Fill validation, then training; what is over is not read. No validation: val_tokens 0."""
+    """Give the first val_tokens of all tokens to validation, the next train_tokens to training.
+
+    Both are ceilings: either split may end up with less, or with nothing. What is over is
+    not read.
+    """
+    _check_budgets(val_tokens, train_tokens)
     facts = {
-        **builder.facts(about),
-        "shard_bytes": shard_bytes,
+        **_pretrain_facts(builder, about, shard_bytes),
         "shuffle_buffer": shuffle_buffer,
         "max_train_tokens": train_tokens,
         "max_val_tokens": val_tokens,
     }
     if builder.keep and (kept := read_kept(out, facts)) is not None:
         return Cached(path=out, meta=kept, was_there=True)
-    choices: dict[str, Any] = {"val_tokens": val_tokens or None, "train_tokens": train_tokens}
+    # The store on the way has one split, so that a document can be cut between the two.
+    choices: dict[str, Any] = {"train_tokens": val_tokens + train_tokens}
     if shuffle_buffer is not None:
         choices |= {"shuffle": "torch-buffer", "shuffle_buffer": shuffle_buffer}
     with building(out) as folder:
         store = builder.store(source, folder / "all", choices=choices, shard_bytes=shard_bytes)
-        if "train" not in store.splits:
-            discard(folder / "all")
-            raise EmptyError(
-                f"all documents together do not fill the {val_tokens:,} tokens of validation, "
-                "so nothing is left to train on",
-                where=out,
-                actual=f"{store.num_tokens:,} tokens",
-                remedy="ask for less validation (max_val_tokens), or give more documents",
-            )
         facts["sources"] = _origins({"all": source})
-        return _publish_shards(out, facts, store.splits)
+        return _publish_stream(out, facts, store["train"])
 
 
 def build_presplit(
@@ -95,7 +98,7 @@ def build_presplit(
     shard_bytes: int = SHARD_BYTES,
 ) -> Cached:
     """Cache all of the source of each split; validation may be empty, training may not."""
-    facts = {**builder.facts(about), "shard_bytes": shard_bytes}
+    facts = _pretrain_facts(builder, about, shard_bytes)
     if builder.keep and (kept := read_kept(out, facts)) is not None:
         return Cached(path=out, meta=kept, was_there=True)
     splits: dict[str, Split] = {}
@@ -107,8 +110,7 @@ def build_presplit(
             except EmptyError:
                 if name == "train":
                     raise
-        facts["sources"] = _origins(sources)
-        return _publish_shards(out, facts, splits)
+        return _publish_shards(out, {**facts, "sources": _origins(sources)}, splits)
 
 
 def build_by_file(
@@ -169,6 +171,23 @@ def build_stub(builder: CacheBuilder, out: Path, *, about: Mapping[str, Any]) ->
     return Cached(path=out, meta=meta)
 
 
+def _check_budgets(val_tokens: int, train_tokens: int) -> None:
+    if min(val_tokens, train_tokens) < 0 or val_tokens + train_tokens == 0:
+        raise ConfigError(
+            "bad budgets of tokens",
+            where="max_val_tokens, max_train_tokens",
+            expected="0 or more each, and not 0 both",
+            actual=f"{val_tokens:,} and {train_tokens:,}",
+        )
+
+
+def _pretrain_facts(
+    builder: CacheBuilder, about: Mapping[str, Any], shard_bytes: int
+) -> dict[str, Any]:
+    # The separator is said because caches of former versions have one, and are not these.
+    return {**builder.facts(about), "shard_bytes": shard_bytes, "document_separator": "none"}
+
+
 def _origins(sources: Mapping[str, TextSource]) -> dict[str, dict[str, str | None]]:
     """Return fingerprint and revision of what was read; of an iterator neither is known."""
     origins = {}
@@ -190,6 +209,32 @@ def _publish_shards(out: Path, facts: Mapping[str, Any], splits: Mapping[str, Sp
     meta = {**facts, **counts, "totals": {**counts, **documents}}
     with staged_folder(out.absolute(), LOCAL) as staged:
         write_pretrain_shards(staged, splits, filesystem=LOCAL)
+        write_meta(staged, meta, filesystem=LOCAL)
+    return Cached(path=out, meta=meta)
+
+
+def _publish_stream(out: Path, facts: Mapping[str, Any], stream: Split) -> Cached:
+    """Cut one stream of tokens in two, validation first, and publish both as shards."""
+    num_val = min(facts["max_val_tokens"], stream.num_tokens)
+    bounds = {"train": (num_val, stream.num_tokens), "val": (0, num_val)}
+    counts = {f"{name}_tokens": stop - start for name, (start, stop) in bounds.items()}
+    if facts["max_train_tokens"] and not counts["train_tokens"]:
+        logger.warning(
+            "%s: train/ is empty: all %s tokens are validation, which may have %s (max_val_tokens)",
+            out,
+            f"{num_val:,}",
+            f"{facts['max_val_tokens']:,}",
+        )
+    meta = {**facts, **counts, "totals": {**counts, "documents": stream.num_documents}}
+    with staged_folder(out.absolute(), LOCAL) as staged:
+        for name in SPLITS:
+            write_token_shards(
+                staged / name,
+                stream,
+                bounds[name],
+                shard_bytes=facts["shard_bytes"],
+                filesystem=LOCAL,
+            )
         write_meta(staged, meta, filesystem=LOCAL)
     return Cached(path=out, meta=meta)
 

@@ -84,9 +84,8 @@ class CacheBuilder:
         shard_bytes: int = SHARD_BYTES,
     ) -> Store:
         """Return the native store of a source; an earlier build may have made some or all of it."""
-        end_token = None if chat else NGPT_SPECIALS["eot"]
         chosen: dict[str, Any] = {
-            "end_token": end_token,
+            "end_token": None,
             "seed": self.seed,
             "provenance": False,
             **(choices or {}),

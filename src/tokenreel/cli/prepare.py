@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from tokenreel.cli.output import count, emit, facts_table, size
-from tokenreel.inspect.prepare import prepare
+from tokenreel.inspect.prepare import contract_flags, prepare
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -43,5 +43,10 @@ def _draw(console: Console, facts: dict[str, Any]) -> None:
         },
     )
     console.print("\n[bold]train with[/bold]")
-    for flag in facts["flags"]:
+    known, more = contract_flags(facts["flags"])
+    for flag in known:
         console.print(f"  {flag}", markup=False)
+    if facts["vocab_size"]:
+        more.append(f"--model.vocab_size={facts['vocab_size']}")
+    if more:  # a trainer that parses flags strictly must not stumble over what is ours
+        console.print(f"  # where the trainer knows them: {' '.join(more)}", markup=False)

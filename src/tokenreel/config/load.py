@@ -35,16 +35,30 @@ def load(
 
     `section`: the table of the file that is meant, where others may stand beside it.
     """
+    table = read_section(source, section, overrides=overrides)
+    return make(kind, table.content, where=table.where, typed=table.typed)
+
+
+def read_section(
+    source: str | PathLike[str] | Mapping[str, Any],
+    section: str | None,
+    *,
+    overrides: Sequence[str] = (),
+) -> Table:
+    """Return a section of a file or a mapping, or all of it, with the overrides in it."""
     if isinstance(source, Mapping):
         table = Table(content=dict(source), where=None)
     else:
         table = read_table(source)
-    # The root of an XML file may be the section itself.
-    content = {section: table.content} if section and table.root == section else table.content
+    content = table.content
+    if section is not None and table.root == section:
+        content = {section: content}  # the root of an XML file may be the section itself
+    elif section in content and content[section] == ("" if table.root else None):
+        content = {**content, section: {}}  # <training/>, or "training:" in YAML
     content = override(content, overrides)
     if section is not None:
         content = _section(content, section, table)
-    return make(kind, content, where=table.where, typed=table.typed)
+    return dataclasses.replace(table, content=content)
 
 
 def _section(content: dict[str, Any], name: str, table: Table) -> dict[str, Any]:

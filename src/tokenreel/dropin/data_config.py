@@ -14,6 +14,10 @@ weight = 0.7
 start_step = 10000
 dataset_weights = { web = 0.3 }          who is not named keeps the weight above
 lr_scale = 0.5
+
+Keys, their order, defaults and what they may be are those of the contract's project; `dtype`
+and `eos_token_id` are ours. The keys that begin with hf_ are read and kept: text of the hub is
+refused where a dataset is to be made of it (pipeline.py), with the command that makes tokens.
 """
 
 from __future__ import annotations
@@ -22,31 +26,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from os import PathLike
-from pathlib import PurePath
 from typing import ClassVar
 
 from tokenreel.config.load import STRICT, load
 from tokenreel.errors import ConfigError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DatasetSource:
-    """A folder of token files and its weight; without a name, it is called like the folder."""
+    """A folder of token files, or a dataset of the hub, and its weight."""
 
     __pydantic_config__: ClassVar[object] = STRICT
 
-    path: str
+    path: str = ""
     weight: float = 1.0
     name: str = ""
+    hf_name: str = ""
+    hf_config: str = ""
 
-    def __post_init__(self) -> None:
-        if not self.path:
-            raise ConfigError("a dataset needs a path", where=self.name or None)
-        if not self.name:
-            object.__setattr__(self, "name", PurePath(self.path).name)
+    @property
+    def called(self) -> str:
+        """The name of the dataset in a mixture: without one of its own, its path."""
+        return self.name or self.path or self.hf_name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TrainingPhase:
     """From `start_step` on, other weights and a factor on the learning rate."""
 
@@ -61,9 +65,14 @@ class TrainingPhase:
             raise ConfigError("bad start_step of a phase", expected=">= 0", actual=self.start_step)
         if not self.lr_scale > 0:
             raise ConfigError("bad lr_scale of a phase", expected="> 0", actual=self.lr_scale)
+        for name, weight in self.dataset_weights.items():
+            if not weight >= 0:
+                raise ConfigError(
+                    f"bad dataset_weights of a phase: {name}", expected=">= 0", actual=weight
+                )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DataConfig:
     """What is read, and how it is mixed over the run.
 
@@ -77,17 +86,25 @@ class DataConfig:
     dataset_path: str = ""
     file_pattern: str = "*.npy"
     tokenizer_path: str = ""
+    num_workers: int = 0
+    pin_memory: bool = True
+    prefetch_factor: int = 2
+    hf_dataset_name: str | None = None
+    hf_dataset_config: str | None = None
+    hf_dataset_split: str = "train"
+    hf_dataset_text_field: str = "text"
+    hf_dataset_image_field: str = "image"
+    hf_dataset_prompt_field: str = ""
+    hf_image_size: int = 224
+    hf_streaming: bool = False
     pack_sequences: bool = False
-    datasets: Sequence[DatasetSource] = ()
+    datasets: list[DatasetSource] = field(default_factory=list)
     mix_temperature: float = 1.0
-    phases: Sequence[TrainingPhase] = ()
+    phases: list[TrainingPhase] = field(default_factory=list)
     anneal_start_step: int = 0
     anneal_weights: Mapping[str, float] = field(default_factory=dict)
     dtype: str | None = None
     eos_token_id: int | None = None
-    num_workers: int = 0
-    prefetch_factor: int = 2
-    pin_memory: bool = True
 
     def __post_init__(self) -> None:
         lowest = {"anneal_start_step": 0, "num_workers": 0, "prefetch_factor": 1}
@@ -96,7 +113,9 @@ class DataConfig:
                 raise ConfigError(f"bad {name}", expected=f">= {least}", actual=getattr(self, name))
         if not self.mix_temperature > 0:
             raise ConfigError("bad mix_temperature", expected="> 0", actual=self.mix_temperature)
-        names = [source.name for source in self.datasets]
+        names = [source.called for source in self.datasets]
+        if not all(names):
+            raise ConfigError("a dataset needs a path", expected="path or hf_name")
         if len(set(names)) != len(names):
             raise ConfigError("two datasets have the same name", actual=", ".join(names))
         if self.phases and self.anneal_start_step:
@@ -104,8 +123,6 @@ class DataConfig:
                 "phases and anneal_start_step exclude each other",
                 remedy="make the annealing the last phase",
             )
-        if bool(self.anneal_weights) != bool(self.anneal_start_step):
-            raise ConfigError("anneal_start_step and anneal_weights are given together")
         for before, after in pairwise(phase.start_step for phase in self.phases):
             if after <= before:
                 raise ConfigError(
@@ -114,8 +131,8 @@ class DataConfig:
 
     @property
     def all_phases(self) -> tuple[TrainingPhase, ...]:
-        """The phases, or the one that the annealing is."""
-        if not self.anneal_start_step:
+        """The phases, or the one that the annealing is: with a step and weights, else none."""
+        if not (self.anneal_start_step and self.anneal_weights):
             return tuple(self.phases)
         annealing = TrainingPhase(
             start_step=self.anneal_start_step, dataset_weights=self.anneal_weights

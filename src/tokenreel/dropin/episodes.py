@@ -4,11 +4,16 @@
     x   = t[:-1]     y = t[1:]     mask = the mask of y's tokens, 0 where y is padding
 
 In epoch mode the episodes of a split, all of at least episode_min_tokens tokens, follow
-each other epoch after epoch, each epoch a keyed permutation of (epoch_seed, split,
-epoch): the three are hashed and never added, so that seed 1, epoch 1 and seed 2, epoch 0
-differ. With epoch_drop_last the rest of an epoch that fills no batch is left out; without
-it the batch is filled from the next epoch, because batches have one shape. In random mode
-rows are drawn with replacement. Either way a split is wound to any place by one count.
+each other epoch after epoch, each epoch in the order of seed_epoch = epoch_seed + epoch
+(`episode_rows`): seed 10, epoch 1 is seed 11, epoch 0, in train and in val. With
+epoch_drop_last the rest of an epoch that fills no batch is left out; without it, and in a
+split that is smaller than a batch, the batch goes on with the next epoch, because batches
+have one shape. In random mode rows are drawn with replacement. Either way a split is
+wound to any place by one count.
+
+The contract leaves open what a missing val/ is. Here `get_batch("val")` then shows
+episodes of train, with one warning and in an order and a place of its own: a run that has
+no val split evaluates on what it has, and its training order does not change by it.
 
 A batch, its mask included, is one call of the gather kernel.
 """
@@ -23,20 +28,21 @@ from typing import Any
 import torch
 
 from tokenreel.dropin.device import on_device
-from tokenreel.dropin.episode_rows import EpisodeRows
+from tokenreel.dropin.episode_rows import ORDER_VERSION, EpisodeRows
 from tokenreel.dropin.state import VERSION, check_identity, check_version, count_of
 from tokenreel.dropin.training import settings_of
 from tokenreel.dropin.vocabulary import check_ids, choose_pad_id, vocab_size_of
 from tokenreel.errors import DamageError
 from tokenreel.store.layouts import episodes
 from tokenreel.store.options import OpenOptions
+from tokenreel.store.split import Split
 from tokenreel.store.store import Store
 
 OWNER = "episode loader"
 
 
 def _of_each_split(name: str) -> tuple[property, property]:
-    """Return what the contract calls train_{name} and val_{name}: a property of their rows."""
+    """Return a property of the rows of train and the same of val, under the contract's names."""
 
     def of(split: str) -> property:
         doc = getattr(EpisodeRows, name).__doc__
@@ -57,7 +63,7 @@ class GPTEpisodeDataLoader:
         config: Any,
         tokenizer: Any,
         dataset_dir: str | PathLike[str],
-        use_loss_mask: bool = False,
+        use_loss_mask: bool | None = None,
         batch_sampling_mode: str | None = None,
         epoch_shuffle: bool | None = None,
         epoch_drop_last: bool | None = None,
@@ -67,6 +73,7 @@ class GPTEpisodeDataLoader:
     ) -> None:
         self.settings = settings_of(
             config,
+            use_loss_mask=use_loss_mask,
             batch_sampling_mode=batch_sampling_mode,
             epoch_shuffle=epoch_shuffle,
             epoch_drop_last=epoch_drop_last,
@@ -76,24 +83,48 @@ class GPTEpisodeDataLoader:
         )
         self.pad_token_id = choose_pad_id(self.settings.pad_token_id, tokenizer)
         self._vocab_size = vocab_size_of(tokenizer)
-        self._use_loss_mask = use_loss_mask
-        self._store = _open(Path(dataset_dir), self._vocab_size, masks=use_loss_mask)
+        options = OpenOptions(vocab_size=self._vocab_size)
+        self._mask_faults = _mask_faults(Path(dataset_dir), options, self.settings.use_loss_mask)
+        masks = [split for split, fault in self._mask_faults.items() if fault is None]
+        self._store = episodes.open_for_loader(Path(dataset_dir), options, masks=masks)
+        _warn_of_missing_masks(self._store, masks)
         self._rows: dict[str, EpisodeRows] = {}
-        self._places: dict[str, int] = {}
-        for split in ("train", *({"val"} & set(self._store))):
-            self._rows_of(split)
+        self._rows_of("train")
+        if "val" in self._store.splits and self._mask_faults.get("val") is None:
+            self._rows_of("val")
 
     def _rows_of(self, split: str) -> EpisodeRows:
+        """Return the rows of a split, opened when they are first asked for."""
         if split not in self._rows:
+            fault = self._mask_faults.get(split)
+            if fault is not None:
+                raise fault
             self._rows[split] = EpisodeRows(
-                self._store[split], self.settings, pad_id=self.pad_token_id
+                self._store[self._source_of(split)],
+                self.settings,
+                pad_id=self.pad_token_id,
+                name=split,
             )
         return self._rows[split]
+
+    def _source_of(self, split: str) -> str:
+        """Return the split whose episodes are shown: train's for a val that is not there."""
+        if split != "val" or split in self._store.splits:
+            return split
+        warnings.warn(
+            f'{self._store.path}: there is no split "val", so get_batch("val") shows episodes of '
+            "train, and what is measured on them is no validation",
+            stacklevel=4,
+        )
+        return "train"
 
     train_tokens, val_tokens = _of_each_split("tokens")
     train_mask, val_mask = _of_each_split("mask")
     train_episodes, val_episodes = _of_each_split("episodes")
     train_episode_ids, val_episode_ids = _of_each_split("episode_ids")
+    _epoch_train, _epoch_val = _of_each_split("epoch")
+    _pos_train, _pos_val = _of_each_split("pos")
+    _order_train, _order_val = _of_each_split("order")
 
     @property
     def batch_sampling_mode(self) -> str:
@@ -102,56 +133,74 @@ class GPTEpisodeDataLoader:
 
     def get_batch(self, split: str = "train") -> tuple[torch.Tensor, ...]:
         """Return (x, y) or (x, y, mask), each (batch_size, block_size) on the device."""
-        source, place = self._rows_of(split), self._places.get(split, 0)
-        choose = source.next_rows if self.batch_sampling_mode == "epoch" else source.draw_rows
-        rows, end = choose(place)
+        source = self._rows_of(split)
+        rows, stop = source.choose()
         arrays = source.gather(rows)
         check_ids(arrays[0], self._vocab_size, where=source.split.shards[0].token_file.path)
-        self._places[split] = end
+        source.place = stop
         return on_device(arrays, self.settings.device)
 
     def _identity(self) -> dict[str, Any]:
         names = ("epoch_shuffle", "epoch_drop_last", "epoch_seed", "episode_min_tokens")
-        return {
+        identity = {
             "store": self._store.fingerprint,
             "batch_sampling_mode": self.batch_sampling_mode,
             **{name: getattr(self.settings, name) for name in (*names, "block_size")},
             "pad_token_id": self.pad_token_id,
-            "use_loss_mask": self._use_loss_mask,
+            "use_loss_mask": self.settings.use_loss_mask,
         }
+        return identity | ({"order": ORDER_VERSION} if self.batch_sampling_mode == "epoch" else {})
 
     def state_dict(self) -> dict[str, Any]:
         """Return where each split is, as a count of rows, and what that belongs to."""
-        return {"version": VERSION, "rows": dict(self._places), **self._identity()}
+        places = {split: rows.place for split, rows in self._rows.items()}
+        return {"version": VERSION, "rows": places, **self._identity()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where the state says, exactly; batch_size and device may differ."""
         check_version(state, owner=OWNER)
-        check_identity(state, self._identity(), owner=OWNER)
+        # A state that names no order is of the first one.
+        check_identity({"order": 1, **state}, self._identity(), owner=OWNER)
         places = dict(state.get("rows", {}))
-        self._places = {split: count_of(places, split, owner=OWNER) for split in places}
+        counts = {split: count_of(places, split, owner=OWNER) for split in places}
+        for split in {*counts, *self._rows}:
+            self._rows_of(split).place = counts.get(split, 0)
 
 
-def _open(path: Path, vocab_size: int | None, *, masks: bool) -> Store:
-    """Open the folder; masks that are damaged or incomplete are as if there were none.
+def _mask_faults(
+    path: Path, options: OpenOptions, use_loss_mask: bool
+) -> dict[str, DamageError | None]:
+    """Return what is wrong with the masks of each split, where they are used.
 
-    The contract asks for that, and for one warning.
+    A damaged mask is the error of its split: train's is raised here, another split's by
+    get_batch of that split, which a warning foretells.
     """
-    options = OpenOptions(vocab_size=vocab_size)
-    try:
-        store = episodes.open_layout(path, options, masks=masks)
-    except DamageError as error:
-        if Path(error.where or "").name != episodes.MASK:
-            raise
-        _warn(str(error), "batches are (x, y)")
-        return episodes.open_layout(path, options, masks=False)
-    missing = [name for name, split in store.splits.items() if not split.has_weights]
-    if masks and missing:
-        split = " and ".join(missing)
-        _warn(f"{path}: {split} has no {episodes.MASK}", f"batches of {split} are (x, y)")
-    return store
+    faults = episodes.mask_faults(path, options) if use_loss_mask else {}
+    for split, fault in faults.items():
+        if fault is None:
+            continue
+        if split == "train":
+            raise fault
+        warnings.warn(f"{fault}; until then get_batch({split!r}) is an error", stacklevel=3)
+    return faults
 
 
-def _warn(what: str, consequence: str) -> None:
-    message = f"{what}; use_loss_mask is set, but {consequence} and every token is trained"
-    warnings.warn(message, stacklevel=4)
+def _warn_of_missing_masks(store: Store, masks: list[str]) -> None:
+    """Warn once of splits that should have masks and lack some: their batches are (x, y)."""
+    lacking = [store[split] for split in masks if not store[split].has_weights]
+    if not lacking:
+        return
+    missing = " and ".join(map(_what_is_missing, lacking))
+    names = " and ".join(split.name for split in lacking)
+    warnings.warn(
+        f"{store.path}: {missing}; use_loss_mask is set, but batches of {names} are (x, y) and "
+        "every token is trained",
+        stacklevel=3,
+    )
+
+
+def _what_is_missing(split: Split) -> str:
+    with_mask = sum(shard.weight_file is not None for shard in split.shards)
+    if not with_mask:
+        return f"{split.name} has no {episodes.MASK}"
+    return f"{split.name} has a {episodes.MASK} in {with_mask} of {len(split.shards)} shards only"

@@ -16,16 +16,17 @@ def make_loader(
     tokenizer: Any,
     dataset_dir: str | PathLike[str],
     *,
-    use_loss_mask: bool = False,
+    use_loss_mask: bool | None = None,
     epoch_seed: int | None = None,
     **episode_settings: Any,
 ) -> GPTEpisodeDataLoader | GPTDataLoader:
     """Return the loader that the config's dataset_mode names.
 
-    `episode_settings` are the other arguments of GPTEpisodeDataLoader; a token stream has
-    no episodes, and takes no notice of them.
+    What is None is taken from the config. `episode_settings` are the other arguments of
+    GPTEpisodeDataLoader; a token stream has no episodes, and takes no notice of them.
     """
-    if settings_of(config).dataset_mode == "sft_episode":
+    settings = settings_of(config, use_loss_mask=use_loss_mask)
+    if settings.dataset_mode == "sft_episode":
         return GPTEpisodeDataLoader(
             config,
             tokenizer,
@@ -34,7 +35,7 @@ def make_loader(
             epoch_seed=epoch_seed,
             **episode_settings,
         )
-    if use_loss_mask:
+    if settings.use_loss_mask:
         warnings.warn(
             f"{dataset_dir}: a token stream has no masks; batches are (x, y)", stacklevel=2
         )

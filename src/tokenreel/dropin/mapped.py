@@ -2,7 +2,8 @@
 
 Sample i is seq_len tokens of one file; its inputs are the first seq_len - 1 of them and
 its labels the last, so a trainer that wants T inputs asks for seq_len = T + 1. The rest
-of a file that fills no sample is unused. With pack_sequences a document ends with its
+of a file that fills no sample is unused; an empty file, or one shorter than seq_len, has no
+sample. With pack_sequences a document ends with its
 EOS, and no label crosses to the next document:
 
     tokens  10 20  0 30 40      input_ids  10 20    0 30
@@ -26,11 +27,12 @@ import numpy as np
 import torch
 
 from tokenreel.dropin.slice_batches import SliceBatches, mark_documents
-from tokenreel.dropin.state import check_identity, count_of
+from tokenreel.dropin.state import count_of
 from tokenreel.dropin.token_files import open_token_files
 from tokenreel.dropin.vocabulary import check_ids
 from tokenreel.errors import ConfigError
 from tokenreel.rows.slices import Slices
+from tokenreel.store.split import Split
 
 logger = logging.getLogger(__name__)
 Sample = dict[str, torch.Tensor]
@@ -39,8 +41,8 @@ Sample = dict[str, torch.Tensor]
 class MemoryMappedDataset(torch.utils.data.Dataset[Sample]):
     """The samples of all files in `data_dir` that match, `.npy` or `.bin`.
 
-    `dtype` declares what a .bin file holds; ids are held against `vocab_size` where it or
-    the metadata gives one.
+    Every file has a dtype of its own (token_files.py says what decides it); `dtype` declares
+    that of .bin files. Ids are held against `vocab_size` where it or the metadata gives one.
     """
 
     def __init__(
@@ -69,8 +71,12 @@ class MemoryMappedDataset(torch.utils.data.Dataset[Sample]):
         store, split = open_token_files(data_dir, file_pattern, dtype=dtype, vocab_size=vocab_size)
         self.vocab_size = vocab_size or store.vocab_size
         self._make_fingerprint = store.make_fingerprint
-        self._slices: Slices | None = Slices(split=split, num_slots=seq_len)
-        self._starts: list[int] = self._slices.row_starts.tolist()
+        self._split: Split | None = split
+        self._starts = [0] * (len(split.shards) + 1)
+        if max(shard.num_tokens for shard in split.shards) >= seq_len:
+            self._starts = Slices(split=split, num_slots=seq_len).row_starts.tolist()
+        else:
+            logger.warning("%s: no file has %d tokens, so there is no sample", data_dir, seq_len)
         logger.info(
             "MemoryMappedDataset: %d files, %d tokens, %d samples (seq_len=%d)",
             len(split.shards),
@@ -88,7 +94,7 @@ class MemoryMappedDataset(torch.utils.data.Dataset[Sample]):
             raise IndexError(f"no sample {number:,} of {len(self):,}")
         file = bisect_right(self._starts, number) - 1
         start = (number - self._starts[file]) * self.seq_len
-        shard = self.slices.split.shards[file]
+        shard = self.split.shards[file]
         tokens = shard.tokens[start : start + self.seq_len].astype(np.int64)
         if self.vocab_size is not None:
             check_ids(tokens, self.vocab_size, where=f"{shard.token_file.path}, token {start:,}")
@@ -108,16 +114,19 @@ class MemoryMappedDataset(torch.utils.data.Dataset[Sample]):
     def batch(self, indices: np.ndarray) -> Sample:
         """Return the samples with these numbers as one batch, [B, seq_len - 1] each."""
         if self._batches is None:
+            if not len(self):
+                raise IndexError("no such row among 0")
+            slices = Slices(split=self.split, num_slots=self.seq_len)
             eos_id = self.eos_token_id if self.pack_sequences else None
-            self._batches = SliceBatches(self.slices, eos_id=eos_id, vocab_size=self.vocab_size)
+            self._batches = SliceBatches(slices, eos_id=eos_id, vocab_size=self.vocab_size)
         return {name: torch.from_numpy(array) for name, array in self._batches(indices).items()}
 
     @property
-    def slices(self) -> Slices:
-        """The rows of all files."""
-        if self._slices is None:
+    def split(self) -> Split:
+        """All files, as shards."""
+        if self._split is None:
             raise ConfigError("the dataset is closed", where=self.data_dir)
-        return self._slices
+        return self._split
 
     @cached_property
     def fingerprint(self) -> str:
@@ -126,20 +135,26 @@ class MemoryMappedDataset(torch.utils.data.Dataset[Sample]):
 
     def check_sizes(self) -> None:
         """Raise DamageError if a file has changed its size, before reading it dies by SIGBUS."""
-        self.slices.split.check_sizes()
+        self.split.check_sizes()
 
     def state_dict(self) -> dict[str, int]:
         """Return the epoch and how many samples there are; where in it one is, a sampler knows."""
         return {"epoch": self._epoch, "total_samples": len(self)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the epoch; a state of another number of samples raises MismatchError."""
-        check_identity(state, {"total_samples": len(self)}, owner="dataset")
+        """Restore the epoch; where the state is of another number of samples, a warning says so."""
         self._epoch = count_of(state, "epoch", owner="dataset")
+        if state.get("total_samples", len(self)) != len(self):
+            logger.warning(
+                "%s: the state is of a dataset of %s samples, here are %d",
+                self.data_dir,
+                state["total_samples"],
+                len(self),
+            )
 
     def close(self) -> None:
         """Give the mapped files back; what was read stays, nothing more can be."""
-        self._slices = self._batches = None
+        self._split = self._batches = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as arguments: a worker process maps the files itself."""

@@ -47,18 +47,10 @@ class MixtureDataset(torch.utils.data.Dataset[dict[str, Any]]):
 
     @property
     def makes_batches(self) -> bool:
-        """Whether `batch` serves: all datasets are mapped files of one shape and dtype."""
+        """Whether `batch` serves: all datasets are mapped files, and of one shape."""
         if not all(type(item) is MemoryMappedDataset for item in self.datasets):
             return False
-        kinds = {
-            (
-                item.seq_len,
-                item.pack_sequences,
-                item.eos_token_id,
-                item.slices.split.shards[0].token_file.dtype,
-            )
-            for item in self.datasets
-        }
+        kinds = {(item.seq_len, item.pack_sequences, item.eos_token_id) for item in self.datasets}
         return len(kinds) == 1
 
     def batch(self, indices: np.ndarray) -> dict[str, torch.Tensor]:
@@ -72,7 +64,7 @@ class MixtureDataset(torch.utils.data.Dataset[dict[str, Any]]):
     def _joined(self) -> SliceBatches:
         """Take the files of all datasets as those of one: their samples are numbered alike."""
         first = self.datasets[0]
-        shards = [shard for item in self.datasets for shard in item.slices.split.shards]
+        shards = [shard for item in self.datasets for shard in item.split.shards]
         sizes = [item.vocab_size for item in self.datasets]
         return SliceBatches(
             Slices(split=Split("mixture", shards), num_slots=first.seq_len),
@@ -93,15 +85,18 @@ class MixtureDataset(torch.utils.data.Dataset[dict[str, Any]]):
                 item.check_sizes()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of all datasets that have one, by name."""
-        pairs = zip(self.dataset_names, self.datasets, strict=True)
-        return {name: item.state_dict() for name, item in pairs if hasattr(item, "state_dict")}
+        """Return the states of all datasets that have one, as "dataset_0", "dataset_1", …"""
+        return {
+            f"dataset_{number}": item.state_dict()
+            for number, item in enumerate(self.datasets)
+            if hasattr(item, "state_dict")
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the datasets that the state names."""
-        for name, item in zip(self.dataset_names, self.datasets, strict=True):
-            if name in state:
-                item.load_state_dict(state[name])
+        """Restore the datasets that the state has; other keys are let be."""
+        for number, item in enumerate(self.datasets):
+            if f"dataset_{number}" in state and hasattr(item, "load_state_dict"):
+                item.load_state_dict(state[f"dataset_{number}"])
 
     def close(self) -> None:
         """Close all datasets that can be closed."""

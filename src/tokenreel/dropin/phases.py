@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Any
 
 from tokenreel.dropin.data_config import DataConfig, TrainingPhase
@@ -47,9 +48,22 @@ class Phases:
 
 
 def weights_in(config: DataConfig, phase: TrainingPhase) -> dict[str, float]:
-    """Return the weight of every dataset in a phase: its own where the phase names none."""
-    weights = {source.name: source.weight for source in config.datasets}
-    names = list(weights)
-    weights |= phase.dataset_weights
-    normalised(weights, names)  # refuses names that do not exist, and suggests the nearest
+    """Return the weight of every dataset in a phase: its own where the phase names none.
+
+    In the order of the datasets, by their labels; a phase may name a dataset by its path too.
+    """
+    labels = labels_of(config)
+    by_path = {source.called: label for source, label in zip(config.datasets, labels, strict=True)}
+    weights = {by_path[source.called]: source.weight for source in config.datasets}
+    weights |= {by_path.get(name, name): share for name, share in phase.dataset_weights.items()}
+    normalised(weights, labels)  # refuses names that do not exist, and suggests the nearest
     return weights
+
+
+def labels_of(config: DataConfig) -> list[str]:
+    """Return a short name of each dataset: its own, else its folder's where no other has that."""
+    folders = [source.name or PurePath(source.called).name for source in config.datasets]
+    return [
+        folder if folders.count(folder) == 1 else source.called
+        for folder, source in zip(folders, config.datasets, strict=True)
+    ]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from tokenreel.dropin.data_config import DataConfig, DatasetSource
 from tokenreel.dropin.mapped import MemoryMappedDataset
 from tokenreel.dropin.mixed import MixtureDataset
 from tokenreel.dropin.mixture_sampler import MixtureSampler
-from tokenreel.dropin.phases import Phases, weights_in
+from tokenreel.dropin.phases import Phases, labels_of, weights_in
 from tokenreel.dropin.samplers import DistributedSampler
 from tokenreel.dropin.stateful import StatefulDataLoader
 from tokenreel.errors import ConfigError, TokenreelError
@@ -52,7 +53,7 @@ def make_pipeline(
     dataset: MemoryMappedDataset | MixtureDataset = datasets[0]
     sampler: DistributedSampler | MixtureSampler
     if config.datasets:
-        dataset = MixtureDataset(datasets, [source.name for source in config.datasets])
+        dataset = MixtureDataset(datasets, [source.called for source in config.datasets])
         sampler = MixtureSampler(
             dataset.cumulative_sizes,
             [source.weight for source in config.datasets],
@@ -101,14 +102,14 @@ def make_recipe(config: DataConfig, *, seq_len: int, batch_size: int, seed: int 
         )
     sources = [
         Source(
-            name=item.name,
+            name=label,
             path=item.path,
             rows="document_windows" if config.pack_sequences else "windows",
             weight=item.weight,
             dtype=config.dtype,
             eos_id=find_eos_id(config) if config.pack_sequences else None,
         )
-        for item in sources_of(config)
+        for item, label in _labelled(config)
     ]
     phases = [
         Phase(start_step=phase.start_step, weights=weights_in(config, phase))
@@ -126,13 +127,29 @@ def make_recipe(config: DataConfig, *, seq_len: int, batch_size: int, seed: int 
 
 def sources_of(config: DataConfig) -> tuple[DatasetSource, ...]:
     """Return the datasets of a mixture, or the one that dataset_path is."""
-    if config.datasets:
-        return tuple(config.datasets)
-    if not config.dataset_path:
+    sources = tuple(config.datasets)
+    if not sources and config.dataset_path:
+        sources = (DatasetSource(path=config.dataset_path),)
+    named = [source.hf_name for source in sources if not source.path]
+    if not sources and config.hf_dataset_name:
+        named = [config.hf_dataset_name]
+    if named:
+        raise ConfigError(
+            f"{named[0]!r} is text of the hub, and only token files are mapped",
+            remedy=f"make token files of it once (tokenreel build hf:{named[0]} --out DIR "
+            "--tokenizer …) and give DIR as the path",
+        )
+    if not sources:
         raise ConfigError(
             "there is nothing to read", expected="dataset_path or datasets in the settings"
         )
-    return (DatasetSource(path=config.dataset_path),)
+    return sources
+
+
+def _labelled(config: DataConfig) -> list[tuple[DatasetSource, str]]:
+    sources = sources_of(config)
+    labels = labels_of(config) or [PurePath(config.dataset_path).name]
+    return list(zip(sources, labels, strict=True))
 
 
 def find_eos_id(config: DataConfig) -> int:

@@ -7,7 +7,9 @@ import numpy as np
 from tokenreel.dropin.vocabulary import check_ids
 from tokenreel.feed.gather import IGNORED
 from tokenreel.feed.ids import IdRows
-from tokenreel.rows.slices import Slices
+from tokenreel.rows.pieces import Pieces
+from tokenreel.rows.slices import Slices, one_piece_each
+from tokenreel.store.split import Split
 
 
 class SliceBatches:
@@ -15,11 +17,12 @@ class SliceBatches:
 
     def __init__(self, slices: Slices, *, eos_id: int | None, vocab_size: int | None) -> None:
         self._slices, self._eos_id, self._vocab_size = slices, eos_id, vocab_size
-        self._rows = IdRows(slices.split, slices.num_slots - 1)
+        kinds = sorted({shard.token_file.dtype.str for shard in slices.split.shards})
+        self._rows = [_Rows(slices, kind) for kind in kinds]
 
     def __call__(self, indices: np.ndarray) -> dict[str, np.ndarray]:
         """Return input_ids, labels and, with documents, doc_ids, int64 [B, S - 1]."""
-        inputs, labels = self._rows.gather(self._slices.pieces(indices))
+        inputs, labels = self._gather(self._slices.pieces(indices))
         if self._vocab_size is not None:
             where = self._slices.split.shards[0].token_file.path.parent
             check_ids(inputs, self._vocab_size, where=where)
@@ -28,6 +31,30 @@ class SliceBatches:
             return {"input_ids": inputs, "labels": labels}
         doc_ids = mark_documents(inputs, labels, eos_id=self._eos_id)
         return {"input_ids": inputs, "labels": labels, "doc_ids": doc_ids}
+
+    def _gather(self, pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
+        if len(self._rows) == 1:
+            return self._rows[0].ids.gather(pieces)
+        # The kernel takes shards of one dtype: a call for each dtype, put back where they belong.
+        both = np.empty((2, pieces.num_rows, self._slices.num_slots - 1), np.int64)
+        for rows in self._rows:
+            number_there = rows.numbers[pieces.shard]  # -1: the row is of another dtype
+            mine = np.flatnonzero(number_there >= 0)
+            if len(mine):
+                same = one_piece_each(len(mine), self._slices.num_slots)
+                part = Pieces(shard=number_there[mine], start=pieces.start[mine], **same)
+                both[:, mine] = rows.ids.gather(part)
+        return both[0], both[1]
+
+
+class _Rows:
+    """The rows of all shards of one dtype; `numbers` [shards] says which of them a shard is."""
+
+    def __init__(self, slices: Slices, kind: str) -> None:
+        is_mine = [shard.token_file.dtype.str == kind for shard in slices.split.shards]
+        self.numbers = np.where(is_mine, np.cumsum(is_mine) - 1, -1)
+        mine = [shard for shard, yes in zip(slices.split.shards, is_mine, strict=True) if yes]
+        self.ids = IdRows(Split(slices.split.name, mine), slices.num_slots - 1)
 
 
 def mark_documents(input_ids: np.ndarray, labels: np.ndarray, *, eos_id: int) -> np.ndarray:

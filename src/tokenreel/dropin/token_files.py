@@ -1,9 +1,14 @@
-"""The files of contract 003, opened with the dtype that something declares.
+"""The files of contract 003, each opened by itself and with the dtype that is declared.
 
-The order of files is that of their sorted paths, as the contract says. A .bin file's
-dtype comes from the argument, the metadata beside the files or, where the folder is a
-split of a store, above them; only where nothing declares it, from the files' sizes, and
-then it is said aloud.
+The order of files is that of their sorted paths, as the contract says. An .npy file is read
+by its header. For a .bin file the first of these that there is wins:
+
+    a store's manifest          where the folder is a store of ours, or a split of one
+    the argument dtype
+    the metadata                metadata.yaml or meta.json beside the files or above their split
+    the size of the file        a multiple of 4: uint32, else uint16; a warning says so
+
+A folder without such files whose train/ has some is opened as the store that it is.
 """
 
 from __future__ import annotations
@@ -11,11 +16,13 @@ from __future__ import annotations
 from os import PathLike
 from pathlib import Path
 
-from tokenreel.errors import ConfigError, LayoutError
+from tokenreel.errors import NoFileError, NoStoreError
 from tokenreel.store.door import open_store
+from tokenreel.store.layouts.flat import open_files
 from tokenreel.store.layouts.listing import SPLIT_NAMES
 from tokenreel.store.layouts.metadata import read_metadata
 from tokenreel.store.manifest import MANIFEST_NAME
+from tokenreel.store.options import OpenOptions, check_vocab_size, parse_dtype
 from tokenreel.store.split import Split
 from tokenreel.store.store import Store
 
@@ -28,12 +35,11 @@ def open_token_files(
     vocab_size: int | None = None,
 ) -> tuple[Store, Split]:
     """Return the files of a folder that match, as a store and as its one split."""
+    check_vocab_size(vocab_size)
     folder = Path(data_dir)
     if not folder.is_dir():
-        raise LayoutError("there is no such folder", where=folder)
-    store, split = _native(folder, file_pattern) or _flat(folder, file_pattern, dtype, vocab_size)
-    by_path = sorted(split.shards, key=lambda shard: shard.token_file.path)
-    return store, Split(split.name, by_path)
+        raise NoStoreError("there is no such folder", where=folder)
+    return _native(folder, file_pattern) or _flat(folder, file_pattern, dtype, vocab_size)
 
 
 def _native(folder: Path, file_pattern: str) -> tuple[Store, Split] | None:
@@ -41,29 +47,38 @@ def _native(folder: Path, file_pattern: str) -> tuple[Store, Split] | None:
     for root, name in ((folder, "train"), (folder.parent, folder.name)):
         if (root / MANIFEST_NAME).is_file():
             if not Path("shard_00000.bin").match(file_pattern):
-                raise ConfigError(
+                raise NoFileError(
                     "file_pattern matches no shard of this store",
                     where=root,
                     expected="*.bin",
                     actual=repr(file_pattern),
                 )
             store = open_store(root, layout="native")
-            return store, store[name]
+            return store, _by_path(store[name])
     return None
+
+
+def _by_path(split: Split) -> Split:
+    return Split(split.name, sorted(split.shards, key=lambda shard: shard.token_file.path))
 
 
 def _flat(
     folder: Path, file_pattern: str, dtype: str | None, vocab_size: int | None
 ) -> tuple[Store, Split]:
-    above = folder.name in SPLIT_NAMES and read_metadata(folder).path is None
-    declared = read_metadata(folder.parent) if above else None
-    if declared is not None and dtype is None and not file_pattern.endswith(".npy"):
-        dtype = None if declared.dtype is None else declared.dtype.name
-    store = open_store(
-        folder,
-        layout="flat",
+    metadata = read_metadata(folder)
+    if metadata.path is None and folder.name in SPLIT_NAMES:
+        metadata = read_metadata(folder.parent)
+    options = OpenOptions(
+        dtype=None if dtype is None else parse_dtype(dtype, where="dtype"),
+        vocab_size=vocab_size,
         file_pattern=file_pattern,
-        dtype=dtype,
-        vocab_size=vocab_size or (declared.vocab_size if declared else None),
     )
-    return store, store["train"]
+    try:
+        store = open_files(folder, options, declared=metadata)
+    except NoFileError:
+        if not (folder / "train").is_dir():
+            raise
+        store = open_store(
+            folder, layout="flat", file_pattern=file_pattern, dtype=dtype, vocab_size=vocab_size
+        )
+    return store, _by_path(store["train"])

@@ -8,14 +8,18 @@
       <epoch_seed>1337</epoch_seed>
       <pad_token_id>50256</pad_token_id>                     default: the tokenizer's eos_id
       <episode_min_tokens>2</episode_min_tokens>
+      <use_loss_mask>false</use_loss_mask>
     </training>
 
-A key that is none of these is an error that suggests the nearest; `also` names the
-trainer's own keys that stand in the same section.
+Other parts of a trainer have their keys in the same section (learning_rate, max_iters):
+they are let through, logged, and kept only where `also` names them. What is spelled
+nearly like one of the keys above is an error that says which was meant.
 """
 
 from __future__ import annotations
 
+import difflib
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
 from os import PathLike
@@ -23,8 +27,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from tokenreel.config.load import STRICT, load
+from tokenreel.config.load import STRICT, make, read_section
 from tokenreel.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+# Of difflib's likeness. "pad_token" is as like pad_token_id as 0.86, which was meant; and
+# "dataset_name" is as like dataset_mode as 0.83, which was not.
+NEARLY = 0.85
 
 DATASET_MODES = ("token_stream", "sft_episode")
 SAMPLING_MODES = ("random", "epoch")
@@ -46,6 +55,7 @@ class TrainingConfig:
     epoch_seed: int = 1337
     pad_token_id: int | None = None
     episode_min_tokens: int = 2
+    use_loss_mask: bool = False
     batch_size: int | None = None
     block_size: int | None = None
     device: str = "cpu"
@@ -58,7 +68,7 @@ class TrainingConfig:
             if getattr(self, name) not in known:
                 expected = " or ".join(mode for mode in known if mode)
                 raise ConfigError(f"bad {name}", expected=expected, actual=getattr(self, name))
-        for name in ("epoch_shuffle", "epoch_drop_last"):
+        for name in ("epoch_shuffle", "epoch_drop_last", "use_loss_mask"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(
                     f"bad {name}", expected="true or false", actual=repr(getattr(self, name))
@@ -85,9 +95,9 @@ def load_training_config(
 ) -> TrainingConfig:
     """Read the section `training` of an XML, TOML or YAML file.
 
-    `also`: further keys that may stand there and are kept as attributes, None where they do
-    not; with types they are converted, without one a value of XML stays text. `overrides`
-    are settings such as "training.epoch_seed=3".
+    `also`: keys of the trainer's own that are kept as attributes, None where they are not
+    there; with types they are converted, without one a value of XML stays text.
+    `overrides` are settings such as "training.epoch_seed=3".
     """
     kinds = dict(also) if isinstance(also, Mapping) else dict.fromkeys(also, Any)
     kind: type[TrainingConfig] = TrainingConfig
@@ -99,7 +109,28 @@ def load_training_config(
             frozen=True,
             kw_only=True,
         )
-    return load(kind, path, section="training", overrides=overrides)
+    table = read_section(path, "training", overrides=overrides)
+    known = [item.name for item in fields(kind)]
+    others = [key for key in table.content if key not in known and not _is_nearly(key, known)]
+    if others:
+        logger.info("%s: keys left to the trainer: %s", table.where, ", ".join(others))
+    ours = {key: value for key, value in table.content.items() if key not in others}
+    return make(kind, ours, where=table.where, typed=table.typed)
+
+
+def _is_nearly(key: str, known: Sequence[str]) -> bool:
+    """Whether a key is one of the known ones misspelled, or two of its words or more.
+
+    >>> names = ["epoch_seed", "pad_token_id", "batch_size"]
+    >>> [_is_nearly(key, names) for key in ("epoch_sed", "Epoch_Seed", "pad_id")]
+    [True, True, True]
+    >>> [_is_nearly(key, names) for key in ("seed", "learning_rate", "eval_batch_size")]
+    [False, False, False]
+    """
+    spelled = key.lower().replace("-", "_")
+    words = set(spelled.split("_"))
+    some_words = len(words) > 1 and any(words <= set(name.split("_")) for name in known)
+    return some_words or bool(difflib.get_close_matches(spelled, known, n=1, cutoff=NEARLY))
 
 
 def settings_of(config: Any, **given: Any) -> TrainingConfig:

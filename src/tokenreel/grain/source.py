@@ -40,9 +40,10 @@ class FeedSource:
         return len(self.feed)
 
     def __getitem__(self, step: SupportsIndex) -> dict[str, np.ndarray]:
-        number = index(step)
-        if not 0 <= number < len(self):
-            raise IndexError(f"step {number:,} of {len(self):,}")
+        number, stop = index(step), self.feed.num_steps
+        if number < 0 or (stop is not None and number >= stop):
+            end = "a run without end" if stop is None else f"{stop:,}"
+            raise IndexError(f"step {number:,} of {end}")
         extra = extra_of(self.fields)
         batch = self.feed.batch(number, rank=self.rank, world=self.world, extra=extra)
         return {name: getattr(batch, name) for name in self.fields}
@@ -50,7 +51,8 @@ class FeedSource:
     def __repr__(self) -> str:
         """Name the run and the part: Grain compares it when it restores an iterator."""
         run = self.feed.fingerprint[:12]
-        return f"FeedSource({run}, rank={self.rank}, world={self.world}, steps={len(self)})"
+        steps = self.feed.num_steps
+        return f"FeedSource({run}, rank={self.rank}, world={self.world}, steps={steps})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         sent = (self.feed.recipe, self.feed.state_dict(), self.rank, self.world, self.fields)

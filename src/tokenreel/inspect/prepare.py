@@ -1,19 +1,26 @@
 """Validate a folder of token shards and say how to train on it (contract 003).
 
-The answer comes from the same `open_store` that the loader calls, with the same
-arguments the printed flags carry, so the two cannot disagree.
+The answer comes from the same functions that the loader calls, with the same arguments the
+printed flags carry, so the two cannot disagree. Flags of keys that the contract's `[data]`
+section does not have (CONTRACT_KEYS) are for our loader alone.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tokenreel.store.door import open_store
+from tokenreel.store.door import LAYOUTS, open_store
+from tokenreel.store.layouts import flat
+from tokenreel.store.layouts.metadata import read_metadata
+from tokenreel.store.options import OpenOptions, check_vocab_size, parse_dtype
 from tokenreel.store.store import Store
+
+CONTRACT_KEYS = ("dataset_path", "file_pattern", "pack_sequences", "tokenizer_path")
 
 
 def prepare(
@@ -24,7 +31,7 @@ def prepare(
     file_pattern: str | None = None,
 ) -> dict[str, Any]:
     """Open the folder as the loader will and return the facts and the `--data.*` flags."""
-    store = open_store(path, dtype=dtype, vocab_size=vocab_size, file_pattern=file_pattern)
+    store = _open(Path(path), dtype=dtype, vocab_size=vocab_size, file_pattern=file_pattern)
     for split in store.splits.values():
         _scan_ids(split, store)
     shards = [shard for split in store.splits.values() for shard in split.shards]
@@ -42,18 +49,47 @@ def prepare(
     }
 
 
+def _open(
+    path: Path, *, dtype: str | None, vocab_size: int | None, file_pattern: str | None
+) -> Store:
+    """Open flat files each by itself, as the loader does; any other layout as a store."""
+    layout = next((module for module in LAYOUTS if module.fits(path) is None), None)
+    pattern = flat.own_pattern(path, file_pattern) if layout is flat and path.is_dir() else None
+    if pattern is None:
+        return open_store(path, dtype=dtype, vocab_size=vocab_size, file_pattern=file_pattern)
+    check_vocab_size(vocab_size)
+    options = OpenOptions(
+        dtype=None if dtype is None else parse_dtype(dtype, where="dtype"),
+        vocab_size=vocab_size,
+        file_pattern=pattern,
+    )
+    return flat.open_files(path, options, declared=read_metadata(path))
+
+
 def data_flags(store: Store, *, declared_dtype: str | None = None) -> list[str]:
-    """Return the exact flags that make a trainer read this store as it was read here."""
+    """Return the exact flags that make our loader read this store as it was read here."""
     paths = [shard.token_file.path for split in store.splits.values() for shard in split.shards]
     suffix = Counter(path.suffix for path in paths).most_common(1)[0][0]
     folder = paths[0].parent if len({path.parent for path in paths}) == 1 else store.path
     flags = [f"--data.dataset_path={folder}", f"--data.file_pattern=*{suffix}"]
-    if declared_dtype or store.dtype_source == "file size":
+    dtypes = {shard.token_file.dtype for split in store.splits.values() for shard in split.shards}
+    if declared_dtype or (store.dtype_source == "file size" and len(dtypes) == 1):
         flags.append(f"--data.dtype={store.dtype.name}")
     tokenizer = _tokenizer_name(store)
     if tokenizer:
         flags.append(f"--data.tokenizer_path={tokenizer}")
     return [shlex.quote(flag) for flag in flags]
+
+
+def contract_flags(flags: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the flags that the contract's `[data]` section knows, and the others.
+
+    >>> contract_flags(["--data.dataset_path=t", "--data.dtype=uint16"])
+    (['--data.dataset_path=t'], ['--data.dtype=uint16'])
+    """
+    keys = tuple(f"--data.{key}=" for key in CONTRACT_KEYS)
+    known = [flag for flag in flags if flag.lstrip("'").startswith(keys)]
+    return known, [flag for flag in flags if flag not in known]
 
 
 def _scan_ids(split: Any, store: Store) -> None:

@@ -16,7 +16,7 @@ from tokenreel.feed.feed import Feed
 from tokenreel.feed.fields import FIELDS, extra_of
 from tokenreel.feed.recipe import Recipe
 from tokenreel.jax.arrays import ArrayBatch, Arrays, check_ids_fit
-from tokenreel.jax.ranks import agree, held_by, open_together
+from tokenreel.jax.ranks import agree, held_by, num_parts_of, open_together
 
 
 class FeedLoader:
@@ -49,7 +49,9 @@ class FeedLoader:
         self.prefetch = prefetch
         if rank is not None and world is not None:
             self.rank, self.world, self._devices = rank, world, 1
-            place = partial(jax.device_put, device=sharding)
+            if sharding is not None:
+                self._devices = num_parts_of(sharding, self.feed.recipe)
+            place = partial(_put, sharding)
         else:
             over = sharding or _over_all_devices(2 if self.feed.recipe.accumulate == 1 else 3)
             held = held_by(over, self.feed.recipe)
@@ -83,11 +85,20 @@ class FeedLoader:
 
 def _place(over: Sharding, shape: tuple[int, ...], array: np.ndarray) -> jax.Array:
     """Return a global array of this shape, less its last axis where the rows have none."""
-    if array.ndim < len(shape):
-        shape = shape[:-1]
-        if isinstance(over, NamedSharding):
-            over = NamedSharding(over.mesh, PartitionSpec(*over.spec[: len(shape)]))
+    over, shape = _cut(over, array.ndim), shape[: array.ndim]
     return jax.make_array_from_process_local_data(over, array, global_shape=shape)
+
+
+def _put(over: Sharding | None, array: np.ndarray) -> jax.Array:
+    """Return an array of this process alone."""
+    return jax.device_put(array, None if over is None else _cut(over, array.ndim))
+
+
+def _cut(over: Sharding, num_axes: int) -> Sharding:
+    """Return the sharding of the first so many axes: source_ids have one less than the rows."""
+    if isinstance(over, NamedSharding) and len(over.spec) > num_axes:
+        return NamedSharding(over.mesh, PartitionSpec(*over.spec[:num_axes]))
+    return over
 
 
 def _over_all_devices(num_axes: int) -> NamedSharding:

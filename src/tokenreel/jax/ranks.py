@@ -39,10 +39,7 @@ class Held:
 def held_by(sharding: Sharding, recipe: Recipe) -> Held:
     """Return which part of the rows of a step is on this process's devices."""
     lead = (recipe.accumulate,) if recipe.accumulate > 1 else ()
-    num_devices = len(sharding.device_set)
-    # As many rows as devices: each part of them shows how many parts there are.
-    probe = sharding.shard_shape((*lead, num_devices, recipe.seq_len))
-    num_parts = num_devices // probe[-2]
+    num_parts = num_parts_of(sharding, recipe)
     width = -(-recipe.batch_size // (recipe.accumulate * num_parts))
     shape = (*lead, num_parts * width, recipe.seq_len)
     num_rows = shape[-2]
@@ -63,6 +60,15 @@ def held_by(sharding: Sharding, recipe: Recipe) -> Held:
         )
     rank, world = min(starts) // size, num_rows // size
     return Held(rank=rank, world=world, devices=size // width, shape=shape)
+
+
+def num_parts_of(sharding: Sharding, recipe: Recipe) -> int:
+    """Return into how many parts a sharding cuts the rows of a step."""
+    lead = (recipe.accumulate,) if recipe.accumulate > 1 else ()
+    num_devices = len(sharding.device_set)
+    # As many rows as devices: each part of them shows how many parts there are.
+    probe = sharding.shard_shape((*lead, num_devices, recipe.seq_len))
+    return num_devices // probe[-2]
 
 
 def open_together(feed: Feed | Recipe | str | PathLike[str]) -> Feed:

@@ -7,6 +7,8 @@ another one is an error, and so is a file that is empty or ends in the middle of
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import dataclass
 from pathlib import Path
 
 from tokenreel.errors import (
@@ -35,6 +37,16 @@ from tokenreel.store.split import Split
 from tokenreel.store.store import Store
 
 SHARD_PATTERN = "shard_*.bin"
+ROLE_NAMES = ("sys", "usr", "asst")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecialIds:
+    """The ids of a chat format: all roles that are known, the assistant's, the end of a turn."""
+
+    roles: tuple[int, ...]
+    asst: int
+    eot: int
 
 
 def open_shards(folder: Path) -> Split:
@@ -97,14 +109,16 @@ def open_examples(tokens_path: Path, index_path: Path) -> Split:
     return Split(tokens_path.name.removesuffix(TOKENS_SUFFIX), [shard])
 
 
-def assistant_id(folder: Path, *, end_id: int, given: int | None) -> int:
-    """Return the id of the assistant's role: that of meta.json in the folder, or the given one.
+def special_ids(folder: Path, *, eot_id: int, asst_id: int | None = None) -> SpecialIds:
+    """Return the special ids of the cache in a folder: those of its meta.json, if there is one.
 
-    A given one, or an end-of-turn id, that meta.json contradicts is a MismatchError;
-    neither meta.json nor a given one is a ConfigError.
+    An eot_id or asst_id that meta.json contradicts is a MismatchError. What meta.json does
+    not say follows from the vocabulary of the original project, whose control tokens are
+    neighbours in the order sys, usr, asst, eot; an asst_id found that way is a warning.
+    An asst_id that is given and no neighbour of eot_id leaves the other roles unknown.
     """
     known = (read_metadata(folder).tokenizer or {}).get("special_token_ids") or {}
-    wanted = {"eot": end_id, "asst": given}
+    wanted = {"eot": eot_id, "asst": asst_id}
     asked = {name: value for name, value in wanted.items() if value is not None and name in known}
     differing = differing_fields({name: known[name] for name in asked}, asked)
     if differing:
@@ -113,15 +127,30 @@ def assistant_id(folder: Path, *, end_id: int, given: int | None) -> int:
             where=folder,
             differing=differing,
         )
-    found = known.get("asst", given)
-    if not isinstance(found, int):
+    if "asst" in known:
+        roles = tuple(known[name] for name in ROLE_NAMES if name in known)
+        return SpecialIds(roles=roles, asst=known["asst"], eot=eot_id)
+    derived = eot_id - 1
+    if asst_id is None:
+        _warn_derived(folder, derived, eot_id)
+    elif asst_id != derived:
+        return SpecialIds(roles=(asst_id,), asst=asst_id, eot=eot_id)
+    return SpecialIds(roles=(eot_id - 3, eot_id - 2, derived), asst=derived, eot=eot_id)
+
+
+def _warn_derived(folder: Path, asst_id: int, eot_id: int) -> None:
+    if asst_id < 0:
         raise ConfigError(
             "the id of the assistant's role is not known",
             where=folder,
             expected="special_token_ids in meta.json beside the tokens, or asst_id",
             remedy="pass asst_id=…",
         )
-    return found
+    warnings.warn(
+        f"{folder}: no meta.json says which id is the assistant's; {asst_id} is taken, the id "
+        f"before eot_id {eot_id}, as in the vocabulary of niels-gpt; pass asst_id=… if it is not",
+        stacklevel=4,
+    )
 
 
 def _documents(index: ArrayFile, tokens: ArrayFile) -> DocumentIndex:

@@ -64,7 +64,9 @@ class FeedDataset(IterableDataset[TensorBatch]):
 
     def __len__(self) -> int:
         """How many batches an iteration from a border to the next has."""
-        return self.epoch_steps or len(self.feed)
+        if self.epoch_steps is None:
+            return len(self.feed)
+        return min(self.epoch_steps, self.feed.num_steps or self.epoch_steps)
 
     def stop(self) -> int:
         """Return the step before which an iteration from here on ends."""

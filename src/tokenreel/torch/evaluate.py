@@ -7,7 +7,8 @@ share rows (given a model that keeps segments apart), but for the rounding of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from os import PathLike
 from typing import Any
 
@@ -41,8 +42,9 @@ def evaluate(
     The recipe has `passes`, or else a number of steps. `forward(model, batch)` returns the
     logits [B, T, V]; by default the model is called with input_ids and position_ids by name, as
     models of transformers are, and they keep packed documents apart by these. The model is on
-    `device` and is put into evaluation mode meanwhile. Ranks are those of torch.distributed,
-    unless `rank` and `world` are given: then the result is of that rank's rows alone.
+    `device`; meanwhile it is in evaluation mode and keeps no cache of keys. Ranks are those of
+    torch.distributed, unless `rank` and `world` are given: then the result is of that rank's rows
+    alone.
     """
     loader = FeedLoader(
         recipe, rank=rank, world=world, group=group, prefetch=prefetch, device=device
@@ -51,21 +53,44 @@ def evaluate(
     len(feed)  # a run without end is refused here
     sums = LossSums([source.name for source in feed.recipe.sources])
     run = forward or forward_by_name
-    was_training = model.training
-    model.eval()
     feed.step = 0
-    try:
-        with torch.no_grad():
-            for batch in loader:
-                losses, weights = _losses(run, model, batch, len(sums.names))
-                sums.add(losses.cpu().numpy(), weights.cpu().numpy())
-    finally:
-        model.train(was_training)
+    with evaluation_mode(model), torch.no_grad():
+        for batch in loader:
+            losses, weights = _losses(run, model, batch, len(sums.names))
+            sums.add(losses.cpu().numpy(), weights.cpu().numpy())
     if running() and rank is None:
         table = torch.from_numpy(sums.table).to(device or "cpu")
         dist.all_reduce(table, group=group)
         sums.table = table.cpu().numpy()
     return sums.mean()
+
+
+@contextmanager
+def evaluation_mode(model: torch.nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode, without a cache of keys; then all is as it was before.
+
+    A model of transformers that keeps a cache takes a packed row for one document. Modules that
+    were in evaluation mode within a model that is trained, frozen ones for instance, stay so.
+    """
+    modules = list(model.modules())
+    modes = [module.training for module in modules]
+    configs = {id(config): config for config in map(_config_with_cache, modules) if config}
+    model.eval()
+    for config in configs.values():
+        config.use_cache = False
+    try:
+        yield
+    finally:
+        for module, mode in zip(modules, modes, strict=True):
+            module.training = mode
+        for config in configs.values():
+            config.use_cache = True
+
+
+def _config_with_cache(module: torch.nn.Module) -> Any:
+    """Return the configuration of a model of transformers that keeps a cache, else None."""
+    config = getattr(module, "config", None)
+    return config if getattr(config, "use_cache", None) is True else None
 
 
 def forward_by_name(model: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:

@@ -48,6 +48,7 @@ def loss_by_source(
 
 def _weighted(logits: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Return the loss of each label times its weight, flat."""
-    labels = batch["labels"].reshape(-1)
-    each = cross_entropy(logits.reshape(-1, logits.shape[-1]).float(), labels, reduction="none")
+    labels, flat = batch["labels"].reshape(-1), logits.reshape(-1, logits.shape[-1])
+    wide = flat if flat.dtype == torch.float64 else flat.float()
+    each = cross_entropy(wide, labels, reduction="none")
     return each * batch["loss_weights"].reshape(-1)

@@ -14,8 +14,9 @@ taken in any order and number, as `eval_dataset` of a Trainer for instance.
 
 Models of transformers shift labels themselves unless they are given `shift_labels`, so
 both are here: `shift_labels` as the feed has them, and `labels` such that shifting gives
-the same, less the last of each row. There is no attention_mask, because only without one
-does transformers (4.53 and later) take the borders of packed documents from position_ids.
+the same, less the last of each row. There is no attention_mask, because only without one,
+and without a cache (`use_cache=False`, which the Trainer of transformers 5 sees to), does
+transformers (4.53 and later) take the borders of packed documents from position_ids.
 """
 
 from __future__ import annotations

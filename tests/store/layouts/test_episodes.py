@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from tokenreel import open_store
 from tokenreel.errors import DamageError, FormatError, VocabularyError
+from tokenreel.store.layouts.episodes import mask_faults, open_for_loader, records_of
+from tokenreel.store.options import OpenOptions
 
 DOCUMENTS = [[1, 2, 70000], [4], [5, 6]]
 MASKS = [[0, 1, 1], [0], [1, 1]]
@@ -123,3 +125,44 @@ def test_any_episodes_come_back(tmp_path_factory, episodes, texts, pairs):
     store = open_store(folder)
     assert texts(store) == documents
     assert [d.loss_weights.tolist() for d in store["train"].documents()] == masks
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data(), sizes=st.lists(st.integers(1, 6), min_size=1, max_size=3))
+def test_a_loader_reads_an_index_in_any_order_and_knows_its_records(
+    tmp_path_factory, episodes, texts, data, sizes
+):
+    folder = tmp_path_factory.mktemp("episodes")
+    expected = []  # as the records of all shards list them
+    for number, size in enumerate(sizes):
+        lengths = data.draw(st.lists(st.integers(0, 4), min_size=size, max_size=size))
+        documents = [[100 * number + i] * length for i, length in enumerate(lengths)]
+        shard = episodes(folder / "train" / f"shard_{number}", documents)
+        turned = data.draw(st.permutations(range(size)))
+        pairs = np.fromfile(shard / "episodes.idx", "<u8").reshape(-1, 2)
+        pairs[turned].tofile(shard / "episodes.idx")
+        expected += [documents[record] for record in turned]
+    store = open_for_loader(folder, OpenOptions(), masks=[])
+    records = records_of(store["train"])
+    assert sorted(records) == list(range(len(expected)))
+    assert [expected[record] for record in records] == texts(store)
+
+
+def test_an_index_that_is_not_sorted_is_damage_to_all_but_a_loader(tmp_path, episodes):
+    episodes(tmp_path / "train", [[1, 2], [3, 4]])
+    (tmp_path / "train" / "episodes.idx").write_bytes(struct.pack("<4Q", 2, 2, 0, 2))
+    with pytest.raises(DamageError, match="document 1 of the index is not in order"):
+        open_store(tmp_path)
+
+
+def test_a_loader_opens_the_masks_it_names_and_is_told_which_are_damaged(tmp_path, episodes):
+    for split in ("train", "val", "test"):
+        episodes(tmp_path / split, DOCUMENTS, MASKS)
+    (tmp_path / "val" / "mask.bin").write_bytes(bytes(5))
+    (tmp_path / "test" / "mask.bin").unlink()
+    faults = mask_faults(tmp_path, OpenOptions())
+    assert (faults["train"], faults["test"]) == (None, None)
+    assert "val/mask.bin: the mask does not fit" in str(faults["val"])
+    store = open_for_loader(tmp_path, OpenOptions(), masks=["train", "test"])
+    with_weights = {name: split.has_weights for name, split in store.splits.items()}
+    assert with_weights == {"train": True, "val": False, "test": False}

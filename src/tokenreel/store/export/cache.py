@@ -1,6 +1,7 @@
 """Write the token caches of contract 002.
 
-    pretrain   train/shard_00000.bin …, val/…      linked from a native store, or copied
+    pretrain   train/shard_00000.bin …, val/…      linked from a native store's splits, or
+                                                   copied from a range of one split's tokens
     sft        train_tokens.bin, train_idx.npy, val_…
     both       meta.json, last
 
@@ -31,9 +32,11 @@ from tokenreel.store.layouts.cache_sft import (
     TOKEN_DTYPE,
     TOKENS_SUFFIX,
 )
+from tokenreel.store.shard import Shard
 from tokenreel.store.split import Split
 
 SPLITS = ("train", "val")
+COPY_TOKENS = 2 * 1024 * 1024  # 4 MiB at a time
 
 
 def write_pretrain_shards(
@@ -44,17 +47,50 @@ def write_pretrain_shards(
         filesystem.make_dir(folder / name)
         shards = splits[name].shards if name in splits else ()
         for number, shard in enumerate(shards):
-            source = shard.token_file
-            if source.dtype != TOKEN_DTYPE or source.offset:
-                raise FormatError(
-                    "the tokens of a cache are uint16",
-                    where=source.path,
-                    expected="uint16",
-                    actual=source.dtype.name,
-                    remedy='convert the store first (tokenreel convert --dtype "uint16")',
-                )
-            source.check_size()
-            _link(source.path, folder / name / f"shard_{number:05d}.bin", filesystem)
+            _require_uint16(shard)
+            shard.token_file.check_size()
+            target = folder / name / f"shard_{number:05d}.bin"
+            _link(shard.token_file.path, target, filesystem)
+
+
+def write_token_shards(
+    folder: Path,
+    split: Split,
+    bounds: tuple[int, int],
+    *,
+    shard_bytes: int,
+    filesystem: FileSystem,
+) -> None:
+    """Copy tokens start to stop of a split into shards of shard_bytes; the last may be smaller.
+
+    No tokens give an empty folder.
+    """
+    filesystem.make_dir(folder)
+    for shard in split.shards:
+        _require_uint16(shard)
+    start, stop = bounds
+    tokens_per_shard = shard_bytes // TOKEN_DTYPE.itemsize
+    for number, first in enumerate(range(start, stop, tokens_per_shard)):
+        last = min(first + tokens_per_shard, stop)
+        file = StreamFile(folder / f"shard_{number:05d}.bin", filesystem)
+        try:
+            for begin in range(first, last, COPY_TOKENS):
+                file.write(split.read(begin, min(begin + COPY_TOKENS, last)))
+            file.finish()
+        finally:
+            file.close()
+
+
+def _require_uint16(shard: Shard) -> None:
+    source = shard.token_file
+    if source.dtype != TOKEN_DTYPE or source.offset:
+        raise FormatError(
+            "the tokens of a cache are uint16",
+            where=source.path,
+            expected="uint16",
+            actual=source.dtype.name,
+            remedy='convert the store first (tokenreel convert --dtype "uint16")',
+        )
 
 
 def _link(source: Path, target: Path, filesystem: FileSystem) -> None:

@@ -8,11 +8,17 @@
 A split may be cut into `shard_*/` folders of three such files, and a folder that
 has the files itself is the split "train". Episodes are in order and do not
 overlap; tokens between them belong to no document. The mask comes out as weights.
+
+Contract 000's loader opens a folder by `open_for_loader`, which asks for less: the
+index may be in any order, and a split may do without masks.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +32,7 @@ from tokenreel.store.layouts.metadata import read_metadata
 from tokenreel.store.manifest import SPLIT_NAME
 from tokenreel.store.options import OpenOptions
 from tokenreel.store.shard import IndexFile, Shard
+from tokenreel.store.split import Split
 from tokenreel.store.store import Store
 
 NAME = "episodes"
@@ -42,29 +49,66 @@ def fits(path: Path) -> str | None:
     return None if _splits(path) else f"no {TOKENS} with {INDEX}, here or in train/ or val/"
 
 
-def open_layout(path: Path, options: OpenOptions, *, masks: bool = True) -> Store:
-    """Open an episode folder: a listing per shard; small indexes are checked.
+def open_layout(path: Path, options: OpenOptions) -> Store:
+    """Open an episode folder: a listing per shard; small indexes are checked."""
+    splits = _splits_of(path)
+    make_shard = partial(_shard, root=path, options=options, load_index=_load_index)
+    shards = {name: list(map(make_shard, folders)) for name, folders in splits.items()}
+    for split in shards.values():
+        _check_masks(split)
+    return _store(path, shards, options)
 
-    `masks` False leaves the masks alone, be they there or damaged.
+
+def open_for_loader(path: Path, options: OpenOptions, *, masks: Collection[str]) -> Store:
+    """Open an episode folder as contract 000 describes it.
+
+    Masks are opened in the splits that `masks` names, and nowhere else; a split of which
+    some shards have no mask is opened all the same, and has no weights then.
     """
+    make_shard = partial(_shard, root=path, options=options, load_index=_load_any_order)
+    shards = {
+        name: [make_shard(folder, masked=name in masks) for folder in folders]
+        for name, folders in _splits_of(path).items()
+    }
+    return _store(path, shards, options)
+
+
+def mask_faults(path: Path, options: OpenOptions) -> dict[str, DamageError | None]:
+    """Return what is wrong with the masks of each split; None where nothing is, or none is there.
+
+    A mask that is missing is no fault: contract 000's batches have no mask then.
+    """
+    faults: dict[str, DamageError | None] = {}
+    for name, folders in _splits_of(path).items():
+        faults[name] = None
+        try:
+            for folder in folders:
+                _mask(folder, _array(folder, TOKENS, _declared(options).dtype))
+        except DamageError as error:
+            faults[name] = error
+    return faults
+
+
+def _splits_of(path: Path) -> dict[str, list[Folder]]:
+    """Return the shard folders of each split, or raise LayoutError where there are none."""
     splits = _splits(path) if path.is_dir() else {}
     if not splits:
         raise LayoutError("not an episode folder", where=path, expected=f"{TOKENS} and {INDEX}")
+    return splits
+
+
+def _declared(options: OpenOptions) -> Declared:
     if options.dtype is None:
-        declared = Declared(dtype=TOKEN_DTYPE, source="layout")
-    else:
-        declared = Declared(dtype=options.dtype, source="argument")
-    shards = {
-        name: [_shard(folder, path, declared.dtype, options.mode, masks) for folder in folders]
-        for name, folders in splits.items()
-    }
-    for split in shards.values():
-        _check_masks(split)
+        return Declared(dtype=TOKEN_DTYPE, source="layout")
+    return Declared(dtype=options.dtype, source="argument")
+
+
+def _store(path: Path, shards: dict[str, list[Shard]], options: OpenOptions) -> Store:
     return assemble(
         path,
         layout=NAME,
         root=path,
-        declared=declared,
+        declared=_declared(options),
         shards=shards,
         options=options,
         metadata=read_metadata(path),
@@ -106,18 +150,27 @@ def _is_episodes(folder: Folder) -> bool:
     return TOKENS in folder.files or INDEX in folder.files
 
 
-def _shard(folder: Folder, root: Path, dtype: np.dtype, mode: str, masks: bool) -> Shard:
-    tokens = _array(folder, TOKENS, dtype)
+def _shard(
+    folder: Folder,
+    *,
+    root: Path,
+    options: OpenOptions,
+    load_index: Callable[[ArrayFile, str], DocumentIndex],
+    masked: bool = True,
+) -> Shard:
+    tokens = _array(folder, TOKENS, _declared(options).dtype)
     index = _array(folder, INDEX, np.dtype("<u8"), PAIR_BYTES)
     name = folder.path.relative_to(root).as_posix()
     return Shard(
         name=TOKENS if name == "." else f"{name}/{TOKENS}",
         token_file=tokens,
         index_file=IndexFile(
-            path=index.path, count=index.count // 2, load=lambda: _load_index(index, mode)
+            path=index.path,
+            count=index.count // 2,
+            load=partial(load_index, index, options.mode),
         ),
-        weight_file=_mask(folder, tokens) if masks else None,
-        mode=mode,
+        weight_file=_mask(folder, tokens) if masked else None,
+        mode=options.mode,
     )
 
 
@@ -163,6 +216,47 @@ def _check_masks(shards: list[Shard]) -> None:
         )
 
 
-def _load_index(index: ArrayFile, mode: str) -> DocumentIndex:
+def _load_index(index: ArrayFile, mode: str) -> Pairs:
     values = index.map() if mode == "mmap" else index.read(0, index.count)
     return Pairs(values.reshape(-1, 2))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairsByStart:
+    """Pairs of a file that is not in order, numbered by where they start.
+
+    records: which pair of the file each document is, int64 [N].
+    """
+
+    pairs: np.ndarray
+    records: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def bounds(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return starts and stops."""
+        return Pairs(self.pairs).bounds(self.records[numbers])
+
+
+def _load_any_order(index: ArrayFile, mode: str) -> Pairs | PairsByStart:
+    """Return the index as it is where it is in order, else by start: the store counts on that."""
+    found = _load_index(index, mode)
+    starts, lengths = found.pairs[:, 0], found.pairs[:, 1]
+    # By length where starts are the same, so that an empty episode comes before the full one.
+    same = (starts[:-1] == starts[1:]) & (lengths[:-1] <= lengths[1:])
+    if ((starts[:-1] < starts[1:]) | same).all():
+        return found
+    return PairsByStart(found.pairs, records=np.lexsort((lengths, starts)))
+
+
+def records_of(split: Split) -> np.ndarray:
+    """Return which record of episodes.idx each document of a split is, int64 [documents].
+
+    Records are counted on from shard to shard, as documents are.
+    """
+    records = np.arange(split.num_documents or 0)
+    for first, shard in zip(split.document_starts[:-1], split.shards, strict=True):
+        if isinstance(shard.documents, PairsByStart):
+            records[first : first + len(shard.documents)] = first + shard.documents.records
+    return records

@@ -8,17 +8,23 @@
 Files at the root are the split "train". An .npy file's header declares its dtype;
 a .bin file's dtype comes from the argument, the metadata, or, as last resort, its
 size. There is no document index; `eos_id` finds documents by their end token.
+
+A store has one dtype and no empty shard, and `open_layout` refuses anything else.
+`open_files` is for contract 003, which reads every file for itself: each by its own header
+or its own size, an empty one as no tokens.
 """
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from tokenreel.errors import ConfigError, FormatError, LayoutError
+from tokenreel.errors import ConfigError, FormatError, NoFileError, NoStoreError
 from tokenreel.store.arrays import ArrayFile
 from tokenreel.store.layouts.foreign import (
     Declared,
@@ -26,17 +32,19 @@ from tokenreel.store.layouts.foreign import (
     assemble,
     declare_dtype,
     require_bytes,
+    require_target,
     token_file,
 )
-from tokenreel.store.layouts.listing import list_folder, natural_key
+from tokenreel.store.layouts.listing import BROKEN, list_folder, natural_key
 from tokenreel.store.layouts.metadata import Metadata, read_metadata
 from tokenreel.store.layouts.npy import read_npy
-from tokenreel.store.options import OpenOptions
+from tokenreel.store.options import OpenOptions, infer_dtype
 from tokenreel.store.shard import Shard
 from tokenreel.store.store import Store
 
 NAME = "flat"
 SUFFIXES = (".npy", ".bin")
+logger = logging.getLogger(__name__)
 
 FilesBySplit = dict[str, dict[Path, int]]
 
@@ -57,7 +65,7 @@ def fits(path: Path) -> str | None:
 def open_layout(path: Path, options: OpenOptions) -> Store:
     """Open flat shards: one stat per shard, and one header per .npy shard."""
     if not path.is_dir() and not path.is_file():
-        raise LayoutError("there is no such file or folder", where=path)
+        raise NoStoreError("there is no such file or folder", where=path)
     root = path if path.is_dir() else path.parent
     metadata = read_metadata(root)
     files = _choose(path, options, metadata)
@@ -87,6 +95,99 @@ def open_layout(path: Path, options: OpenOptions) -> Store:
         options=options,
         metadata=metadata,
     )
+
+
+def open_files(folder: Path, options: OpenOptions, *, declared: Metadata) -> Store:
+    """Open the files of a folder that file_pattern matches, each by itself, sorted by path.
+
+    The dtype of an .npy file is that of its header. The dtype of a .bin file is the argument,
+    else that of `declared`, the metadata; else uint32 if its own size is a multiple of 4, and
+    uint16 if not. The dtype of the store is one that holds the ids of all files.
+    """
+    pattern = "*.npy" if options.file_pattern is None else options.file_pattern
+    _refuse_way_out(pattern)
+    sizes = _globbed(folder, pattern)
+    if not sizes:
+        raise _no_match(folder, pattern)
+    bins = _bin_dtypes(sizes, options, declared, folder)
+    arrays = [_open_file(file, size, options, bins.get(file)) for file, size in sizes.items()]
+    source = _source(arrays, options, declared)
+    shards = [
+        Shard(name=array.path.relative_to(folder).as_posix(), token_file=array, mode=options.mode)
+        for array in arrays
+    ]
+    return assemble(
+        folder,
+        layout=NAME,
+        root=folder,
+        declared=Declared(dtype=np.result_type(*{a.dtype for a in arrays}), source=source),
+        shards={"train": shards},
+        options=options,
+        metadata=declared,
+    )
+
+
+def own_pattern(folder: Path, file_pattern: str | None) -> str | None:
+    """Return the file_pattern of the token files in a folder itself; None if it has none."""
+    files = _token_files(folder, list_folder(folder).files)
+    if not files or file_pattern is not None:
+        return file_pattern if files else None
+    extension = read_metadata(folder).file_extension
+    if any(file.suffix == f".{extension}" for file in files):
+        return f"*.{extension}"
+    return f"*{_suffix(files, folder)}"
+
+
+def _globbed(folder: Path, pattern: str) -> dict[Path, int]:
+    files = sorted(file for file in folder.glob(pattern) if file.suffix in SUFFIXES)
+    sizes = {file: file.stat().st_size if file.exists() else BROKEN for file in files}
+    for file, size in sizes.items():
+        require_target(file, size)
+    return sizes
+
+
+def _bin_dtypes(
+    sizes: Mapping[Path, int], options: OpenOptions, declared: Metadata, folder: Path
+) -> dict[Path, np.dtype]:
+    """Return the dtype of every .bin file: the declared one, or the one its own size gives."""
+    bins = {file: size for file, size in sizes.items() if file.suffix == ".bin"}
+    known = declared.dtype if options.dtype is None else options.dtype
+    if known is not None:
+        return dict.fromkeys(bins, known)
+    wide = {file: size for file, size in bins.items() if size % 4 == 0}
+    narrow = {file: size for file, size in bins.items() if size % 4}
+    if narrow and any(wide.values()):
+        logger.warning(
+            "%s: by their sizes some .bin files are uint32 (%s), others uint16 (%s); files of one "
+            "tokenizer have one dtype, so declare it (dtype=…, metadata.yaml)",
+            folder,
+            next(file.name for file, size in wide.items() if size),
+            next(iter(narrow)).name,
+        )
+    groups = [group for group in (wide, narrow) if any(group.values())]
+    found = {file: dtype for g in groups for dtype in [infer_dtype(g, root=folder)] for file in g}
+    return {file: found.get(file, np.dtype("<u4")) for file in bins}
+
+
+def _open_file(
+    file: Path, size: int, options: OpenOptions, bin_dtype: np.dtype | None
+) -> ArrayFile:
+    if bin_dtype is None:
+        array = read_npy(file, size)
+        return replace(array, dtype=agree_dtype(options, {file: array.dtype}).dtype)
+    if size == 0:
+        return ArrayFile(path=file, dtype=bin_dtype, count=0)
+    return token_file(file, size, bin_dtype)
+
+
+def _source(arrays: Sequence[ArrayFile], options: OpenOptions, declared: Metadata) -> str:
+    """Say what declared the dtypes of the files."""
+    if options.dtype is not None:
+        return "argument"
+    first = arrays[0].path
+    if first.suffix == ".npy":
+        return first.name if len({array.dtype for array in arrays}) == 1 else "each header"
+    return "file size" if declared.path is None or declared.dtype is None else declared.path.name
 
 
 def _all_files(root: Path) -> FilesBySplit:
@@ -144,8 +245,7 @@ def _choose(path: Path, options: OpenOptions, metadata: Metadata) -> FilesBySpli
 
 def _matching(root: Path, pattern: str) -> FilesBySplit:
     """Return what a pattern chooses; one without a slash is tried in every split."""
-    if PurePosixPath(pattern).is_absolute() or ".." in PurePosixPath(pattern).parts:
-        raise ConfigError("file_pattern leads out of the folder", actual=repr(pattern))
+    _refuse_way_out(pattern)
     if "/" in pattern:
         paths = sorted(root.glob(pattern), key=lambda file: natural_key(file.as_posix()))
         sizes = {file: file.stat().st_size for file in paths if file.suffix in SUFFIXES}
@@ -157,10 +257,19 @@ def _matching(root: Path, pattern: str) -> FilesBySplit:
         }
     found = {name: files for name, files in found.items() if files}
     if not found:
-        raise ConfigError(
-            "no *.npy or *.bin file matches file_pattern", where=root, actual=repr(pattern)
-        )
+        raise _no_match(root, pattern)
     return found
+
+
+def _refuse_way_out(pattern: str) -> None:
+    if PurePosixPath(pattern).is_absolute() or ".." in PurePosixPath(pattern).parts:
+        raise ConfigError("file_pattern leads out of the folder", actual=repr(pattern))
+
+
+def _no_match(root: Path, pattern: str) -> NoFileError:
+    return NoFileError(
+        "no *.npy or *.bin file matches file_pattern", where=root, actual=repr(pattern)
+    )
 
 
 def _suffix(sizes: Mapping[Path, int], path: Path) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenreel.errors import ConfigError, DamageError, FormatError
+from tokenreel.errors import ConfigError, DamageError, FormatError, MissingFileError
 from tokenreel.store.arrays import ArrayFile
 from tokenreel.store.eos_scan import index_file, open_sidecar
 from tokenreel.store.fingerprint import sampled_fingerprint
@@ -95,10 +95,15 @@ def token_file(path: Path, size: int, dtype: np.dtype) -> ArrayFile:
     return ArrayFile(path=path, dtype=dtype, count=size // dtype.itemsize)
 
 
+def require_target(path: Path, size: int) -> None:
+    """Raise MissingFileError for a link that leads nowhere."""
+    if size == BROKEN:
+        raise MissingFileError("the link leads nowhere", where=path, remedy="restore the file")
+
+
 def require_bytes(path: Path, size: int) -> None:
     """Raise DamageError for a link that leads nowhere and for a file without a byte."""
-    if size == BROKEN:
-        raise DamageError("the link leads nowhere", where=path, remedy="restore the file")
+    require_target(path, size)
     if size == 0:
         raise DamageError(
             "the shard is empty",
@@ -125,6 +130,9 @@ def assemble(
     facts: dict[str, object] = {"layout": layout, "dtype": declared.dtype.name}
     if any(shard.index_file is None for split in shards.values() for shard in split):
         facts["eos_id"] = options.eos_id
+    dtypes = {s.name: s.token_file.dtype.name for split in shards.values() for s in split}
+    if len(set(dtypes.values())) > 1:  # the same bytes read by other dtypes are other tokens
+        facts["dtypes"] = dtypes
     splits = {
         name: Split(name, _with_documents(shards[name], options, vocab_size))
         for name in split_order(shards)
