@@ -23,11 +23,11 @@ def test_an_array_that_is_not_flat_is_refused(tmp_path):
         MemoryMappedDataset(tmp_path, 4)
 
 
-def test_files_of_different_dtypes_are_no_dataset(tmp_path):
+def test_files_of_different_dtypes_are_read_each_by_its_header(tmp_path):
     put_files(tmp_path, {"a.npy": range(8)}, dtype="<u2")
-    put_files(tmp_path, {"b.npy": range(8)}, dtype="<u4")
-    with pytest.raises(FormatError, match=r"b\.npy: the files of one store must have one dtype"):
-        MemoryMappedDataset(tmp_path, 4)
+    put_files(tmp_path, {"b.npy": range(8, 16)}, dtype="<u4")
+    dataset = MemoryMappedDataset(tmp_path, 4)
+    assert [dataset[i]["input_ids"].tolist() for i in (1, 2)] == [[4, 5, 6], [8, 9, 10]]
 
 
 def test_an_argument_cannot_contradict_a_header(tmp_path):

@@ -45,21 +45,17 @@ def test_an_episode_in_which_nothing_is_trained_is_shown_as_the_contract_says(tm
     assert "episodes=2 filtered=1" in caplog.messages[0]
 
 
-def test_files_without_a_whole_sample_are_an_error(tmp_path):
+def test_files_without_a_whole_sample_are_said_and_have_none(tmp_path, caplog):
     put_files(tmp_path, {"a.npy": range(5), "b.npy": range(4)})
-    with pytest.raises(ConfigError) as caught:
-        MemoryMappedDataset(tmp_path, 6)
-    assert str(caught.value) == (
-        f"{tmp_path}: no shard has 6 tokens, so there are no rows (got 5 in the longest); choose a "
-        "smaller seq_len"
-    )
+    assert len(MemoryMappedDataset(tmp_path, 6)) == 0
+    assert caplog.messages == [f"{tmp_path}: no file has 6 tokens, so there is no sample"]
 
 
-def test_an_empty_file_is_an_error(tmp_path):
-    put_files(tmp_path, {"a.bin": []})
-    with pytest.raises(DamageError, match=r"a\.bin: the shard is empty"):
-        MemoryMappedDataset(tmp_path, 4, "*.bin")
+def test_an_empty_file_has_no_sample_and_is_no_training_data(tmp_path):
+    put_files(tmp_path, {"a.bin": [], "b.bin": range(9)})
+    assert len(MemoryMappedDataset(tmp_path, 4, "*.bin")) == 2
     (tmp_path / "a.bin").rename(tmp_path / "train.bin")
+    (tmp_path / "b.bin").unlink()
     with pytest.raises(DamageError, match=r"train\.bin: the shard is empty"):
         GPTDataLoader(config(), None, tmp_path)
 
