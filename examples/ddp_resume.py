@@ -1,11 +1,12 @@
 """Train on several processes, kill them, and go on with another number of them.
 
     torchrun --nproc-per-node 2 examples/ddp_resume.py STORE --folder run    # kill -9 it
-    torchrun --nproc-per-node 4 examples/ddp_resume.py STORE --folder run    # goes on
+    torchrun --nproc-per-node 3 examples/ddp_resume.py STORE --folder run    # goes on
 
-A step is the same global batch on any number of ranks, each taking its part; so are the
-losses, but for rounding. All ranks compare what they see before the first step, so a rank
-with another store is an error on every rank and not a run that is quietly wrong.
+A step is the same global batch on any number of ranks, each taking its part: 3 ranks share
+8 rows as 3, 3 and 2. So are the losses, but for rounding. All ranks compare what they see
+before the first step, so a rank with another store is an error on every rank and not a run
+that is quietly wrong. examples/lost_replica.py goes on without a restart.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ import torch
 import tokenreel
 from tokenreel import Recipe, Source
 from tokenreel.demo.model import TinyTransformer  # your model goes here
-from tokenreel.torch import FeedLoader, loss_sum
+from tokenreel.torch import FeedLoader, evaluate, loss_sum
 
 LIBRARY = str(Path(os.__file__).parent / "*.py")
 
@@ -69,16 +69,11 @@ def main() -> None:
     print(f"validation loss {validate(model, path, device=args.device):.4f}")
 
 
-@torch.no_grad()
 def validate(model: TinyTransformer, path: Path, *, device: str) -> float:
-    """Return the mean loss over ten steps of the split that was kept apart, always the same."""
+    """Return the mean loss over every token of the split that was kept apart."""
     source = Source(name="val", path=path, split="val")
-    recipe = Recipe(seq_len=128, batch_size=16, steps=10, sources=[source])
-    total = weights = 0.0
-    for batch in FeedLoader(recipe, device=device):
-        total += loss_sum(model(batch), batch).item()
-        weights += batch["loss_weights"].sum().item()
-    return total / weights
+    recipe = Recipe(seq_len=128, batch_size=16, passes=1, sources=[source])
+    return evaluate(model, recipe, forward=lambda model, batch: model(batch), device=device).loss
 
 
 if __name__ == "__main__":

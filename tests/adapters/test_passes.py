@@ -95,6 +95,32 @@ def test_a_training_loader_that_is_iterated_again_says_that_the_run_has_ended(
         assert list(loader) == []
 
 
+@pytest.mark.parametrize("name", ["torch", "jax", "DataLoader"])
+def test_a_loader_says_what_is_left_unshown_where_a_source_runs_out(
+    folder: Path, name: str
+) -> None:
+    mixed = mixed_recipe(folder, phases=())
+    once = [replace(source, max_epochs=1) for source in mixed.sources]
+    loader = LOADERS[name](replace(mixed, sources=once))
+    with pytest.warns(UserWarning, match=r"the run ends after \d steps: source '\w+' runs out"):
+        assert len(list(loader)) == len(loader) == loader_feed(loader).num_steps
+
+
+def loader_feed(loader: Any) -> Feed:
+    """Return the feed behind a loader."""
+    feed: Feed = getattr(loader, "dataset", loader).feed
+    return feed
+
+
+@pytest.mark.parametrize("name", ["torch", "torch, prefetch 0", "jax"])
+def test_an_iteration_goes_on_when_another_has_ended(recipe: Recipe, name: str) -> None:
+    feed, loader = Feed(recipe), LOADERS[name](recipe)
+    stream = iter(loader)
+    first = [next(stream)]
+    assert shows(loader, feed)
+    assert shows([*first, *stream], feed)
+
+
 @pytest.mark.parametrize("world", [2, 3, 5])
 def test_ranks_of_a_validation_share_its_rows_and_have_as_many_steps(
     recipe: Recipe, world: int

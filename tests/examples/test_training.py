@@ -11,7 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 from tests.examples.conftest import EXAMPLES, finish, run, start
+<<<<<<< HEAD
 from tests.forked import Forks
+=======
+from torch.nn.functional import cross_entropy
+>>>>>>> main
 
 import tokenreel
 from tokenreel import Feed, Recipe, Source
@@ -29,7 +33,34 @@ def test_pretraining_learns_and_validates(corpus: Path, tmp_path: Path, forks: F
     words = (corpus / "docs.jsonl", "--steps", 20, "--save-every", 10)
     printed = forks.start(EXAMPLES / "pretrain_torch.py", *words, "--folder", tmp_path).finish()
     assert losses(printed)[20] < losses(printed)[10]
-    assert printed.splitlines()[-1].startswith("validation loss ")
+    told = re.fullmatch(r"validation loss ([\d.]+)", printed.splitlines()[-1])
+    assert told is not None
+    assert float(told[1]) == pytest.approx(loss_of_each_row(tmp_path), abs=1e-4)
+
+
+@torch.no_grad()
+def loss_of_each_row(folder: Path) -> float:
+    """Return the mean loss over every token kept apart, found one row of the store at a time."""
+    split = tokenreel.open_store(folder / "store")["val"]
+    tokens = torch.cat(
+        [torch.from_numpy(item.tokens.astype("int64")) for item in split.documents()]
+    )
+    model = TinyTransformer(
+        vocab_size=tokenreel.open_store(folder / "store").vocab_size or 0, seq_len=128
+    )
+    model.load_state_dict(torch.load(folder / "checkpoint.pt", weights_only=True)["model"])
+    total = 0.0
+    for first in range(0, len(tokens) - 1, 128):
+        row = tokens[first : first + 129]
+        length = len(row) - 1
+        ones = torch.ones(1, length, dtype=torch.long)
+        batch = {
+            "input_ids": row[None, :-1],
+            "segment_ids": ones,
+            "position_ids": torch.arange(length)[None],
+        }
+        total += cross_entropy(model(batch)[0], row[1:], reduction="sum").item()
+    return total / (len(tokens) - 1)
 
 
 @pytest.mark.soak

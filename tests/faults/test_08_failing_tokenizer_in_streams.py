@@ -33,7 +33,7 @@ def test_the_batches_before_come_then_the_cause_and_nothing_hangs(
     config: dict[str, Any], how: str, message: str, prefetch: int
 ) -> None:
     config["data"]["grain_prefetch"] = prefetch
-    expected = take(batches_of(config), 30)
+    expected = take(batches_of(config, tokenizer=Faulty("none")), 30)
     faulty = Faulty(how)
     with StreamPipeline(config, tokenizer=faulty) as pipeline:
         got = []

@@ -62,16 +62,6 @@ def test_documents_longer_than_rows_and_skipped_lines_are_no_special_places(
         check_resume(lambda config=config: Resumable(config), steps=8)  # type: ignore[misc]
 
 
-def test_the_state_stays_small_whatever_waits_in_the_buffers(tmp_path: Path) -> None:
-    texts = [f"{number} " + "word " * 2000 for number in range(60)]
-    path = write_texts(tmp_path / "long.jsonl", texts)
-    config = config_of(path, packing_mode="bin", packing_buffer_docs=50, shuffle_buffer_size=50)
-    pipeline = StreamPipeline(config)
-    next(pipeline)
-    assert pipeline.stats()["pending"] > 400_000  # tokens that are waiting
-    assert len(json.dumps(pipeline.get_state())) < 4096
-
-
 def test_a_run_broken_off_at_every_step_is_the_whole_run(path: Path) -> None:
     config: dict[str, Any] = config_of(path, grain_prefetch=4)
     with StreamPipeline(config) as whole:

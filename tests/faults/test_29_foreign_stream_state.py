@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +49,12 @@ def refused(state: dict[str, Any], config: dict[str, Any]) -> MismatchError:
         ({"train_batch_size": 4}, "batch_size", 2, 4),
         ({"train_on_eos": False}, "train_on_eos", True, False),
         ({"eval_fraction": 0.1}, "eval_fraction", 0.0, 0.1),
-        ({"tokenizer_add_bos": True}, "begin_id", None, 256),
+        ({"tokenizer_add_bos": True}, "begin_id", None, 261),
         ({"tokenizer_max_doc_tokens": 99}, "max_doc_tokens", None, 99),
-        ({"model_pad_token_id": 0}, "pad_id", 256, 0),
+        (
+            {"model_pad_token_id": 0, "tokenizer_auto_set_special_tokens": False},
+            *("pad_id", 262, 0),
+        ),
     ],
 )
 def test_another_configuration_is_told_by_its_fields(
@@ -83,16 +88,16 @@ def test_what_changes_no_batch_may_differ(
     assert stream.step == 1
 
 
-@pytest.mark.parametrize("version", [2, 0, None, "1"])
+@pytest.mark.parametrize("version", [3, 1, 0, None, "2"])
 def test_a_state_of_another_version_is_refused(
     path: Path, state: dict[str, Any], version: object
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         batches_of(config_of(path)).set_state({**state, "version": version})
     assert str(caught.value).startswith(
-        f"unknown version of a stream's state (expected 1, got {version!r})"
+        f"unknown version of a stream's state (expected 2, got {version!r})"
     )
-    assert ("written by a newer tokenreel" in str(caught.value)) == (version == 2)
+    assert ("written by a newer tokenreel" in str(caught.value)) == (version == 3)
 
 
 @pytest.mark.parametrize("part", ["step", "lanes", "fingerprint", "identity"])
@@ -105,3 +110,72 @@ def test_a_state_that_lacks_a_part_is_refused(path: Path, state: dict[str, Any],
 def test_a_fingerprint_that_fits_nothing_is_named(path: Path, state: dict[str, Any]) -> None:
     error = refused({**state, "fingerprint": "00"}, config_of(path))
     assert set(error.differing) == {"fingerprint"}
+
+
+def packed(body: bytes) -> str:
+    return base64.b64encode(zlib.compress(body)).decode()
+
+
+HELD = b"\x01\0\0\0\x02" + b"\x02\0\0\0" + bytes(8)  # one document of two ids of two bytes
+BAD_BUFFERS = {
+    "no text": 7,
+    "no base64": "§",
+    "no zlib": "AAAA",
+    "nothing in it": packed(b""),
+    "an id outside the vocabulary": packed(HELD + b"\x05\0\xff\xff"),
+    "fewer ids than documents say": packed(HELD + b"\x05\0"),
+    "more ids than documents say": packed(HELD + b"\x05\0" * 3),
+    "more documents than bytes": packed(b"\xff\xff\xff\xff\x02" + bytes(40)),
+    "ids of three bytes": packed(b"\x01\0\0\0\x03" + HELD[5:] + bytes(6)),
+    "two texts in one": base64.b64encode(zlib.compress(HELD + bytes(4)) * 2).decode(),
+}
+
+
+@pytest.mark.parametrize("buffer", BAD_BUFFERS.values(), ids=list(BAD_BUFFERS))
+def test_a_buffer_is_not_believed(path: Path, state: dict[str, Any], buffer: object) -> None:
+    assert state["lanes"]["0"]["buffer"]
+    state["lanes"]["0"].update(buffer=buffer, taken=0)
+    stream = batches_of(config_of(path))
+    before = stream.get_state()
+    with pytest.raises(
+        ConfigError, match=r"bad buffer in a stream's state \(expected documents of"
+    ):
+        stream.set_state(state)
+    assert stream.get_state() == before
+    state["lanes"]["0"]["buffer"] = packed(HELD + b"\x05\0\x06\0")
+    stream.set_state(state)
+
+
+def test_a_buffer_that_was_cut_or_changed_on_the_way_is_refused(
+    path: Path, state: dict[str, Any]
+) -> None:
+    lane = state["lanes"]["0"]
+    whole, stream = lane["buffer"], batches_of(config_of(path))
+    middle = len(whole) // 2
+    swapped = "A" if whole[middle] != "A" else "B"
+    for text in (whole[:middle], whole[:-4], whole[:middle] + swapped + whole[middle + 1 :]):
+        lane["buffer"] = text
+        with pytest.raises(ConfigError, match="bad buffer in a stream's state"):
+            stream.set_state(state)
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("taken", -1),
+        ("taken", 10**9),
+        ("taken", True),
+        ("counts", {}),
+        ("counts", None),
+        ("place", None),
+        ("place", {"epoch": 0, "number": "1", "cursor": "null"}),
+        ("place", {"epoch": 0, "number": 1, "cursor": "{"}),
+        ("place", {"epoch": 0, "number": 1, "cursor": None}),
+    ],
+)
+def test_a_lane_that_is_none_is_refused(
+    path: Path, state: dict[str, Any], part: str, value: object
+) -> None:
+    state["lanes"]["0"][part] = value
+    with pytest.raises(ConfigError, match=r"bad \w+ in a stream's state \(expected"):
+        batches_of(config_of(path)).set_state(state)

@@ -130,6 +130,12 @@ def test_an_evaluation_begins_anew_with_each_iteration(recipe: Recipe) -> None:
     assert equal(list(feed), whole[2:])
 
 
+def test_streams_side_by_side_each_show_every_step(recipe: Recipe) -> None:
+    feed = Feed(recipe)
+    pairs = [(one.step, other.step) for one, other in zip(feed, feed, strict=True)]
+    assert pairs == [(step, step) for step in range(len(feed))]
+
+
 def test_an_evaluation_can_be_resumed_anywhere(recipe: Recipe) -> None:
     check_resume(lambda: Feed(recipe), steps=len(Feed(recipe)))
 

@@ -103,6 +103,18 @@ def test_paths_in_a_file_count_from_its_folder(tmp_path: Path) -> None:
             {"tokenizer_max_doc_tokens": 0},
             "bad data.tokenizer.max_doc_tokens (expected >= 1, got 0)",
         ),
+        (
+            {"tokenizer_hf_use_fast": False},
+            "data.tokenizer.hf_use_fast = false is not offered (expected the ids of tokenizer.json",
+        ),
+        (
+            {"tokenizer_hf_trust_remote_code": True},
+            "save it as a tokenizer.json and give that as hf_name_or_path",
+        ),
+        (
+            {"tokenizer_byte_offset": -1},
+            "bad data.tokenizer.byte_offset (expected >= 0, got -1)",
+        ),
         ({"tokenizer_engine": "fast"}, "bad data.tokenizer.engine (expected auto or reference"),
         (
             {"eval_fraction": 1.0},
@@ -195,3 +207,16 @@ def test_paths_are_settings_like_text(tmp_path: Path) -> None:
     config = config_of(path, local_files=[path], stream_cache_to=tmp_path / "cache")
     assert read_config(config).data.local_files == [str(path)]
     assert read_config(config).stream.cache_to == str(tmp_path / "cache")
+
+
+def test_the_keys_of_the_original_are_known() -> None:
+    """Contract 004: "`data.tokenizer.*`", and what else a configuration of the original holds."""
+    config = config_of(
+        Path("a.jsonl"),
+        device_put=False,
+        tokenizer_byte_offset=0,
+        tokenizer_auto_set_special_tokens=True,
+        tokenizer_hf_use_fast=True,
+        tokenizer_hf_trust_remote_code=False,
+    )
+    assert read_config(config) == read_config(config_of(Path("a.jsonl")))

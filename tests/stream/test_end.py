@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from tests.stream.making import batches_of, config_of, take, texts_of, write_texts
+from tests.stream.making import (
+    batches_of,
+    config_of,
+    documents_in,
+    take,
+    texts_of,
+    write_texts,
+)
 
 from tokenreel.errors import InputError
 from tokenreel.stream.batches import stats_of
+from tokenreel.text.sources import InMemory
 
 
 @pytest.mark.parametrize("mode", ["sequential", "bin"])
@@ -103,3 +113,35 @@ def test_a_source_without_a_token_is_an_error_and_no_endless_search(
         config = config_of(path, packing_mode=mode, tokenizer_add_eos=False, **settings)
         with pytest.raises(InputError, match=r"can be trained on .*an epoch without a token"):
             next(batches_of(config))
+
+
+@pytest.mark.parametrize(
+    ("texts", "settings"),
+    [
+        (["so it goes"], {}),
+        (["so it goes"], {"packing_max_docs_per_bin": 200}),
+        ([f"say {number:02d}" for number in range(130)], {"packing_buffer_docs": 128}),
+        (["longer than a row " * 7], {"train_seq_len": 100}),
+    ],
+)
+def test_bins_run_on_into_the_next_epoch(texts: list[str], settings: dict[str, Any]) -> None:
+    """Contract 004: "bin (First-Fit-Decreasing; better utilization)", also of a small corpus."""
+    config = config_of(
+        Path("none"), packing_mode="bin", **{"train_seq_len": 1024, "shuffle": False, **settings}
+    )
+    stream = batches_of(config, source=InMemory(texts))
+    take(stream, 24)
+    assert stats_of(stream.get_state(), seq_len=config["train"]["seq_len"])["utilisation"] > 0.95
+
+
+def test_blocks_over_the_end_of_an_epoch_show_every_document_as_often() -> None:
+    texts = [f"{number:04d}" for number in range(50)]
+    config = config_of(
+        Path("none"), packing_mode="bin", packing_buffer_docs=64, train_seq_len=14, shuffle=True
+    )
+    stream = batches_of(config, source=InMemory(texts))
+    shown: Counter[str] = Counter()
+    while not shown or max(shown.values()) < 30:
+        shown.update(documents_in([next(stream)]))
+    # A block is 128 documents here, in which all come twice or three times.
+    assert set(shown) == set(texts) and min(shown.values()) >= 30 - 3

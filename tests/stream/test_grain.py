@@ -133,3 +133,43 @@ def test_batches_go_to_jax_and_torch(config: dict[str, Any]) -> None:
         assert np.array_equal(in_torch[name].numpy(), getattr(batch, name))
         assert array.dtype == (np.bool_ if name == "attention_mask" else np.int32)
     assert in_torch["labels"].dtype == torch.int64
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_batches_are_put_on_the_device_where_that_is_asked_for(
+    config: dict[str, Any], prefetch: int
+) -> None:
+    """The original's `data.device_put`: batches are put on the device by the iterator."""
+    import jax
+
+    on_host = StreamPipeline(config)
+    expected = take(on_host, 3)
+    with StreamPipeline(
+        config, overrides=["data.device_put=true", f"data.grain_prefetch={prefetch}"]
+    ) as pipeline:
+        batches = take(pipeline, 3)
+        assert pipeline.get_state() == on_host.get_state()
+        assert pipeline.get_stats() == on_host.get_stats()
+    for batch, host in zip(batches, expected, strict=True):
+        for name in FIELDS:
+            assert isinstance(getattr(batch, name), jax.Array)
+            assert np.array_equal(np.asarray(getattr(batch, name)), getattr(host, name))
+
+
+def test_the_original_asks_for_its_statistics_by_name(config: dict[str, Any]) -> None:
+    """The original's `get_stats()`: of the last batch, and nothing before one."""
+    with StreamPipeline(config) as pipeline:
+        state = pipeline.get_state()
+        assert pipeline.get_stats() == {}
+        batch = next(pipeline)
+        told, shown = pipeline.get_stats(), int(batch.attention_mask.sum())
+        assert told == {
+            "packing_mode": "bin",
+            "packing_tokens": shown,
+            "packing_capacity": 96,
+            "packing_utilization": shown / 96,
+            "docs_seen": pipeline.stats()["documents"],
+            "docs_truncated": 0,
+        }
+        pipeline.set_state(state)
+        assert pipeline.get_stats() == {}

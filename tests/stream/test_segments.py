@@ -13,7 +13,7 @@ from tests.stream.making import batches_of, config_of
 
 from tokenreel.text.sources import InMemory
 
-BEGIN, END = 256, 257
+BEGIN, END = 261, 256
 LETTERS = [chr(number) for number in range(33, 127)]
 
 options = st.fixed_dictionaries(
@@ -32,9 +32,7 @@ sizes = st.lists(st.integers(0, 90), min_size=3, max_size=40)
 def rows_of(lengths: list[int], **given: Any) -> list[tuple[np.ndarray, ...]]:
     """Return inputs, labels, segments and positions of all rows; a document is one letter."""
     texts = [letter * length for letter, length in zip(LETTERS, [2, *lengths], strict=False)]
-    config = config_of(
-        Path("none"), repeat=False, model_bos_token_id=BEGIN, model_eos_token_id=END, **given
-    )
+    config = config_of(Path("none"), repeat=False, **given)
     rows: list[tuple[np.ndarray, ...]] = []
     for batch in batches_of(config, source=InMemory(texts)):
         assert np.array_equal(batch.attention_mask, batch.segment_ids > 0)

@@ -58,8 +58,6 @@ def test_the_tokenizers_own_files_name_its_tokens(trained: Path, tmp_path: Path)
     for spec in (tmp_path, tmp_path / "tokenizer.json"):
         found = vocabulary_of(spec)
         assert (found.bos_id, found.eos_id, found.pad_id) == tuple(control[t] for t in others[:3])
-    said = vocabulary_of(tmp_path, {"bos_token_id": 5, "eos_token_id": 6, "pad_token_id": 7})
-    assert (said.bos_id, said.eos_id, said.pad_id) == (5, 6, 7)
     (tmp_path / "tokenizer_config.json").write_text("{")
     with pytest.raises(FormatError, match="no JSON"):
         vocabulary_of(tmp_path)
@@ -71,14 +69,14 @@ def test_the_size_is_the_larger_of_model_and_tokenizer_rounded_up(trained: Path)
     small = vocabulary_of(trained, {"vocab_size": 200}, vocab_size_multiple=1)
     assert small.size == small.tokenizer.vocab_size > 200
     with pytest.raises(ConfigError, match=r"eos_token_id is outside .*expected 0 to 383, got 384"):
-        vocabulary_of(trained, {"eos_token_id": 384})
+        vocabulary_of(trained, {"eos_token_id": 384}, auto_set_special_tokens=False)
 
 
 def test_the_opened_configuration_says_what_a_model_is_made_with(tmp_path: Path) -> None:
     path = write_texts(tmp_path / "a.jsonl", ["a document"])
-    found = batches_of(config_of(path, model_vocab_size=300, model_pad_token_id=0)).stream
+    found = batches_of(config_of(path, model_vocab_size=300)).stream
     assert found.config.model == ModelSettings(
-        vocab_size=384, bos_token_id=256, eos_token_id=256, pad_token_id=0
+        vocab_size=384, bos_token_id=261, eos_token_id=256, pad_token_id=262
     )
 
 
@@ -153,4 +151,82 @@ def test_a_document_that_is_cut_has_no_end_token(tmp_path: Path) -> None:
         path, repeat=False, shuffle=False, tokenizer_add_bos=True, tokenizer_max_doc_tokens=4
     )
     [batch] = batches_of(config)
-    assert batch.input_ids[batch.segment_ids > 0].tolist() == [256, *b"abc", 256, *b"xy", 256]
+    assert batch.input_ids[batch.segment_ids > 0].tolist() == [261, *b"abc", 261, *b"xy", 256]
+
+
+def test_the_tokenizers_special_ids_win_over_the_models_and_it_is_logged(
+    trained: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Contract 004: "optionally updates `model.{bos,eos,pad}_token_id` from tokenizer metadata"."""
+    model = {"bos_token_id": 5, "eos_token_id": 6, "pad_token_id": 7}
+    end = vocabulary_of(trained).eos_id
+    found = vocabulary_of(trained, model)
+    assert (found.bos_id, found.eos_id) == (end, end)
+    assert found.pad_id == 7  # the tokenizer has none
+    assert f"model.eos_token_id is {end}, as the tokenizer says, and not 6" in caplog.text
+    assert "pad_token_id" not in caplog.text
+    caplog.clear()
+    said = vocabulary_of(trained, model, auto_set_special_tokens=False)
+    assert (said.bos_id, said.eos_id, said.pad_id) == (5, 6, 7)
+    assert vocabulary_of(trained, {"eos_token_id": end}).eos_id == end
+    assert caplog.text == ""
+
+
+def test_bytes_have_begin_end_and_padding_of_their_own(tmp_path: Path) -> None:
+    """Contract 004: "mask labels that equal `model.eos_token_id`", and no others."""
+    path = write_texts(tmp_path / "a.jsonl", ["ab", "cd", "ef"])
+    config = config_of(
+        path,
+        repeat=False,
+        shuffle=False,
+        mask_boundary_loss=False,
+        train_on_eos=False,
+        tokenizer_add_bos=True,
+        train_grad_accum=1,
+        train_batch_size=1,
+    )
+    [batch] = batches_of(config)
+    assert batch.labels[0, 0].tolist()[:12] == [
+        *(97, 98, -100, 261, 99, 100, -100, 261, 101, 102, -100),
+        -100,  # what comes after is padding
+    ]
+    assert set(batch.input_ids[~batch.attention_mask].tolist()) == {262}
+
+
+def test_an_end_token_that_is_a_byte_cannot_be_left_out_of_the_loss(tmp_path: Path) -> None:
+    path = write_texts(tmp_path / "a.jsonl", ["ab"])
+    settings = {
+        "model_bos_token_id": 257,
+        "model_eos_token_id": 2,
+        "tokenizer_auto_set_special_tokens": False,
+        "tokenizer_add_bos": True,
+    }
+    assert batches_of(config_of(path, **settings)).stream.vocabulary.eos_id == 2
+    for eos, actual in ((2, "2, which is a byte as well"), (257, "257, which is the begin token")):
+        config = config_of(path, train_on_eos=False, **{**settings, "model_eos_token_id": eos})
+        with pytest.raises(ConfigError, match=rf"would ignore more than end tokens .*got {actual}"):
+            batches_of(config)
+
+
+def test_bytes_begin_at_their_offset_and_special_tokens_stand_below(tmp_path: Path) -> None:
+    """The original's `data.tokenizer.byte_offset`: ids 0 to byte_offset - 1 are for specials."""
+    path = write_texts(tmp_path / "a.jsonl", ["ab", "ß"])
+    settings = {"repeat": False, "shuffle": False, "tokenizer_add_bos": True}
+    [batch] = batches_of(config_of(path, tokenizer_byte_offset=4, **settings))
+    shown = batch.input_ids[batch.attention_mask].tolist()
+    assert shown == [1, 101, 102, 2, 1, *(4 + byte for byte in "ß".encode()), 2]
+    assert set(batch.input_ids[~batch.attention_mask].tolist()) == {0}
+    config = config_of(path, tokenizer_byte_offset=4, **settings)
+    config["model"] = {"pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}
+    stream = batches_of(config).stream
+    assert (stream.vocabulary.bos_id, stream.vocabulary.eos_id) == (2, 3)
+    assert stream.vocabulary.tokenizer.vocab_size == 260
+    others = (config_of(path, **settings), config_of(path, tokenizer_byte_offset=5, **settings))
+    prints = {batches_of(other).stream.fingerprint for other in (config, *others)}
+    assert len(prints) == 3
+    for offset, model in ((2, {}), (4, {"eos_token_id": 4}), (4, {"eos_token_id": 1})):
+        config = {**config_of(path, tokenizer_byte_offset=offset), "model": model}
+        with pytest.raises(
+            ConfigError, match=r"no room below .*byte_offset \(expected .*apart, 0 to"
+        ):
+            batches_of(config)

@@ -198,7 +198,9 @@ class Feed:
         ring = None if keep is None else Ring(prefetch + keep, fresh)
         memories = (fresh() if ring is None else ring[number] for number in count())
         self._begin()
-        return self._stream(part, prefetch, memories, extra)
+        # Taken now: another stream may go on before this one's first batch is asked for.
+        steps, num_loads = count(self.step), self._num_loads
+        return self._stream(part, prefetch, zip(steps, memories, strict=False), num_loads, extra)
 
     def _begin(self) -> None:
         """Go to the step that a stream begins with, or say that there is none left."""
@@ -215,7 +217,12 @@ class Feed:
             )
 
     def _stream(
-        self, part: Part, prefetch: int, memories: Iterator[BatchMemory], extra: Sequence[str]
+        self,
+        part: Part,
+        prefetch: int,
+        jobs: Iterator[tuple[int, BatchMemory]],
+        num_loads: int,
+        extra: Sequence[str],
     ) -> Iterator[Batch]:
         threads = self._threads if prefetch == 0 else 1  # else each makes a batch
         read_ahead = ReadAhead(lambda step: self._batcher.announce(step, part))
@@ -227,9 +234,8 @@ class Feed:
             read_ahead.after(step)
             return batcher, memory, batch
 
-        steps = takewhile(self._is_within, count(self.step))
-        num_loads, jobs = self._num_loads, zip(steps, memories, strict=False)
-        with closing(ahead(make, jobs, depth=prefetch, threads=self._threads)) as made:
+        within = takewhile(lambda job: self._is_within(job[0]), jobs)
+        with closing(ahead(make, within, depth=prefetch, threads=self._threads)) as made:
             for batcher, memory, batch in made:
                 if num_loads != self._num_loads:
                     raise ConfigError(

@@ -70,8 +70,9 @@ def evaluate(
     feed = loader.feed
     len(feed)  # a run without end is refused here
     sums = LossSums([source.name for source in feed.recipe.sources])
-    feed.step = 0
+    before, feed.step = feed.step, 0
     for batch in loader:
         losses, weights = loss_by_source(model(batch), batch, num_sources=len(sums.names))
         sums.add(np.asarray(losses), np.asarray(weights))
+    feed.step = before
     return sums.mean()

@@ -6,11 +6,12 @@
                              └──────► Cache: a store, written as it streams
 
 A lane is a logical shard: one of a fixed number of parts that documents are dealt to.
-Every step to the right is a function of a place in the source, so the state is that place.
+Every step to the right is a function of a place in the source and of what the packer holds
+there, so the state is both.
 
     asked for     config (what every key means), settings, sections; opened: source, vocabulary
     documents     source, deal (which lane's), arrivals (in which order), place
-    rows          encoder, windows and bins (the packers) over memory, rows
+    rows          encoder, windows and bins (the packers) over chunk, rows
     batches       lane, batches, batch, on_grain, pipeline
     kept          state, ledger (what is counted), cache
 """

@@ -3,7 +3,7 @@
     source ─► Dealt (lane, held out) ─► Shuffled (keyed by seed and epoch) ─► Arrived …
 
 Reading on from a place gives exactly the documents that would have come. It costs one
-opening of the source and, with shuffling, reading one block again; nothing is encoded twice.
+opening of the source and, with shuffling, reading one shuffle block again.
 """
 
 from __future__ import annotations

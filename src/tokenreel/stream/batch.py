@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from tokenreel.errors import MissingExtraError
 
+STORED = ("input_ids", "labels", "segment_ids", "position_ids")
 FIELDS = ("input_ids", "labels", "attention_mask", "segment_ids", "position_ids")
 
 
@@ -31,14 +32,13 @@ class Batch:
         """bool: where there is a token."""
         return self.segment_ids > 0
 
+    def on_device(self) -> Batch:
+        """Return the batch with JAX arrays on the default device, as data.device_put asks for."""
+        return replace(self, **_put({name: getattr(self, name) for name in STORED}))
+
     def to_jax(self) -> dict[str, Any]:
         """Return the arrays as JAX arrays on the default device, by name."""
-        try:
-            import jax
-        except ImportError:
-            raise MissingExtraError("jax", extra="jax", purpose="a batch for JAX") from None
-        arrays: dict[str, Any] = jax.device_put({name: getattr(self, name) for name in FIELDS})
-        return arrays
+        return _put({name: getattr(self, name) for name in FIELDS})
 
     def to_torch(self) -> dict[str, Any]:
         """Return the arrays as torch tensors, by name; ids and labels int64, as torch asks."""
@@ -51,3 +51,12 @@ class Batch:
             name: torch.from_numpy(wide[name] if name in wide else getattr(self, name))
             for name in FIELDS
         }
+
+
+def _put(arrays: dict[str, Any]) -> dict[str, Any]:
+    try:
+        import jax
+    except ImportError:
+        raise MissingExtraError("jax", extra="jax", purpose="a batch for JAX") from None
+    put: dict[str, Any] = jax.device_put(arrays)
+    return put

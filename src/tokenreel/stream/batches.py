@@ -19,7 +19,7 @@ from tokenreel.stream.lane import Lane
 from tokenreel.stream.ledger import account, counts_of, from_named
 from tokenreel.stream.opened import OpenedStream
 from tokenreel.stream.rows import FIELDS
-from tokenreel.stream.state import check_state, make_state
+from tokenreel.stream.state import StreamState, read_state, write_state
 
 
 class Batches(Iterator[Batch]):
@@ -31,12 +31,11 @@ class Batches(Iterator[Batch]):
         self._lanes = stream.lanes()
 
     def __next__(self) -> Batch:
-        before = {number: lane.state() for number, lane in self._lanes.items()}
+        before = self.snapshot()
         try:
             columns = self._take()
         except BaseException:  # also Ctrl-C: what was taken for this step is taken again
-            for number, lane in self._lanes.items():
-                lane.restore(before[number])
+            self.rewind(before)
             raise
         if columns is None:
             raise StopIteration
@@ -74,22 +73,41 @@ class Batches(Iterator[Batch]):
             slots = missing * (self.stream.masking.seq_len + 1)
             lane.add(counts_of(1, rows=missing, padding=slots)[0])
 
+    def snapshot(self) -> StreamState:
+        """Return where the stream is, at no cost."""
+        lanes = {number: lane.state() for number, lane in self._lanes.items()}
+        return StreamState(step=self.step, lanes=lanes)
+
+    def rewind(self, state: StreamState) -> None:
+        """Go on where a snapshot says."""
+        for number, lane in self._lanes.items():
+            lane.restore(state.lanes[number])
+        self.step = state.step
+
     def get_state(self) -> dict[str, Any]:
         """Return where the stream is, ready for JSON."""
-        lanes = {str(number): lane.state() for number, lane in self._lanes.items()}
-        return make_state(self.step, lanes, self.stream.identity, self.stream.fingerprint)
+        return saved(self.stream, self.snapshot())
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Go on where a state says; a state of something else raises, and changes nothing."""
-        check_state(state, self.stream.identity, self.stream.lane_numbers)
-        for number, lane in self._lanes.items():
-            lane.restore(state["lanes"][str(number)])
-        self.step = int(state["step"])
+        self.rewind(loaded(self.stream, state))
 
     def close(self) -> None:
         """Let go of what is open."""
         for lane in self._lanes.values():
             lane.close()
+
+
+def saved(stream: OpenedStream, state: StreamState) -> dict[str, Any]:
+    """Return a snapshot of a stream, ready for JSON."""
+    return write_state(state, stream.identity, stream.fingerprint)
+
+
+def loaded(stream: OpenedStream, state: Mapping[str, Any]) -> StreamState:
+    """Return the snapshot that `saved` described; one of another stream raises."""
+    return read_state(
+        state, stream.identity, lanes=stream.lane_numbers, vocab_size=stream.vocabulary.size
+    )
 
 
 def stats_of(state: Mapping[str, Any], *, seq_len: int) -> dict[str, float]:

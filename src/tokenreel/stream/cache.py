@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from tokenreel.errors import MismatchError
+from tokenreel.store.batch import Documents
 from tokenreel.store.canonical import digest
 from tokenreel.store.door import open_store
 from tokenreel.store.manifest import MANIFEST_NAME
 from tokenreel.store.writer import StoreWriter
 from tokenreel.stream.arrivals import Arrivals, grouped
-from tokenreel.stream.encoder import Chunk, Encoder
+from tokenreel.stream.encoder import Encoder
 from tokenreel.stream.place import Place
 from tokenreel.stream.settings import CacheSettings
 from tokenreel.text.tokenizers import Tokenizer
@@ -70,7 +71,8 @@ class Cache:
             if document.place.number >= self._next
         )
         for group in grouped(lost, max_docs=CATCH_UP_DOCS, max_characters=CATCH_UP_CHARACTERS):
-            self.add(encoder.encode(group))
+            encoded = encoder.encode(group).documents
+            self.add(encoded, first=group[0].place.number, after=group[-1].after)
 
     def _is_finished(self) -> bool:
         if not (self.path / MANIFEST_NAME).exists():
@@ -93,16 +95,16 @@ class Cache:
             build=self._facts,
         )
 
-    def add(self, chunk: Chunk) -> None:
-        """Write the documents of a chunk that are not there yet."""
+    def add(self, documents: Documents, *, first: int, after: Place) -> None:
+        """Write documents that are not there yet; `first` is the number of the first."""
         if self._writer is None:
             return
-        first, count = chunk.places[0].number, len(chunk.places)
+        count = len(documents)
         known = min(max(self._next - first, 0), count)
         if known < count:
-            self._writer.add_batch(chunk.documents.part(known, count), split=SPLIT)
+            self._writer.add_batch(documents.part(known, count), split=SPLIT)
             self._next = first + count
-        self._marks.append(chunk.after)
+        self._marks.append(after)
         safe = self._writer.num_safe(SPLIT)
         while len(self._marks) > 1 and self._marks[1].number <= safe:
             self._marks.popleft()
@@ -113,13 +115,14 @@ class Cache:
             self._writer.commit()
             self._writer = None
 
-    def state(self) -> dict[str, Any]:
-        """Return the place from which on documents may have to be written again."""
-        return self._marks[0].as_dict()
+    @property
+    def safe(self) -> Place:
+        """The place from which on documents may have to be written again."""
+        return self._marks[0]
 
-    def restore(self, state: Mapping[str, Any] | None) -> None:
+    def restore(self, safe: Place | None) -> None:
         """Go to where a state says; `begin` does the rest."""
-        self._marks = deque([Place() if state is None else Place.from_dict(state)])
+        self._marks = deque([safe or Place()])
 
     def close(self) -> None:
         """Stop writing; finished shards stay for the next time."""

@@ -24,20 +24,25 @@
     data.max_retries             3             failures in a row until a failure is an error
     data.retry_delay_sec         1.0           wait after the first, doubled up to a minute
     data.packing_mode            sequential    sequential (windows), or bin (first fit decreasing)
-    data.packing_buffer_docs     128           bin: documents that are packed together
+    data.packing_buffer_docs     128           bin: documents that are packed together, at least
     data.packing_max_docs_per_bin none         bin: most segments of a row
     data.mask_boundary_loss      true          the first token of a segment is nobody's target
     data.train_on_eos            true          false: labels that are the end token are ignored
     data.grain_prefetch          0             batches made ahead by Grain's thread
+    data.device_put              false         hand over JAX arrays, on the default device
     data.tokenizer.kind          hf            hf or byte
     data.tokenizer.hf_name_or_path none        tokenizer.json, a folder, or a name of the hub
+    data.tokenizer.hf_use_fast   true          true alone: ids are those of tokenizer.json
+    data.tokenizer.hf_trust_remote_code false  false alone: code of a tokenizer is never run
+    data.tokenizer.byte_offset   0             byte: ids below it are for special tokens
+    data.tokenizer.auto_set_special_tokens true the tokenizer's special ids win over the model's
     data.tokenizer.engine        auto          auto: the fastest with the same ids; or reference
     data.tokenizer.add_bos       false         begin every document with the begin token
     data.tokenizer.add_eos       false         end every document with the end token
     data.tokenizer.max_doc_tokens none         cut longer documents (counted); none: never
     data.tokenizer.vocab_size_multiple 128     what model.vocab_size is rounded up to
     model.vocab_size             none          raised to the tokenizer's and rounded up
-    model.bos_token_id           none          none: the tokenizer's; so for eos and pad
+    model.bos_token_id           none          where the tokenizer names none; so for eos and pad
     model.eos_token_id           none
     model.pad_token_id           none
     stream.cache_to              none          write what streams into a store here

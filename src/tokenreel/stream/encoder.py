@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from tokenreel.rows.pieces import ragged_index
 from tokenreel.seeds import derive_key
 from tokenreel.store.batch import Documents
 from tokenreel.stream.arrivals import Arrived
-from tokenreel.stream.place import Place
+from tokenreel.stream.chunk import Chunk
 from tokenreel.stream.settings import TokenizerSettings
 from tokenreel.stream.vocabulary import Vocabulary
 from tokenreel.text.tokenizers.engine import require_equal
@@ -26,20 +25,6 @@ from tokenreel.text.tokenizers.protocol import Encoded, join
 from tokenreel.text.tokenizers.referenced import ReferencedTokenizer
 
 SAMPLE_CHARACTERS = 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
-    """Encoded documents of one epoch, in order, and the place after the last.
-
-    truncated: int64 [n], tokens cut off each; skipped: int64 [n], bad records before each.
-    """
-
-    documents: Documents
-    places: Sequence[Place]
-    after: Place
-    truncated: np.ndarray
-    skipped: np.ndarray
 
 
 class Encoder:
@@ -62,7 +47,6 @@ class Encoder:
         )
         return Chunk(
             documents=documents,
-            places=[document.place for document in arrived],
             after=arrived[-1].after,
             truncated=truncated,
             skipped=np.array([document.skipped for document in arrived], np.int64),

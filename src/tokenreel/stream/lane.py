@@ -1,39 +1,42 @@
-"""One lane of a stream: documents in, rows out, from any mark on.
+"""One lane of a stream: documents in, rows out, from any state on.
 
-The state is the mark (a place in the source, and what to pass over there) and the counts:
-KBs whatever the buffers hold, because what was waiting in them is read and encoded again: a
-document (sequential) or a block (bin), and with shuffling the text of one shuffle block.
+The state is what the packer holds, how much of it was taken, the place to read on from, and
+the counts. Nothing that the packer holds is read or encoded again; with shuffling the text of
+one shuffle block is read again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import count
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from tokenreel.errors import InputError
 from tokenreel.feed.prefetch import ahead
-from tokenreel.stream.arrivals import Arrivals, grouped
+from tokenreel.store.batch import Documents
+from tokenreel.stream.arrivals import Arrivals, Arrived
 from tokenreel.stream.cache import Cache
-from tokenreel.stream.encoder import Chunk, Encoder
-from tokenreel.stream.ledger import COLUMN, as_dropped, from_named, named, nothing_counted
+from tokenreel.stream.chunk import Chunk, no_documents
+from tokenreel.stream.encoder import Encoder
+from tokenreel.stream.ledger import COLUMN, as_dropped, nothing_counted
 from tokenreel.stream.place import Place
 from tokenreel.stream.rows import Rows, sift
+from tokenreel.stream.state import LaneState
 
 FRUITLESS_EPOCHS = 4  # more than the chunks that may be encoded ahead
 
 
 class Packer(Protocol):
-    """Turn chunks into rows; `max_docs` and `max_characters` say when a chunk is full."""
+    """Say which documents are encoded together, and turn them into rows."""
 
-    max_docs: int
-    max_characters: int
+    def groups(self, epochs: Iterable[Iterable[Arrived]]) -> Iterator[list[Arrived]]:
+        """Yield the documents of one epoch after the other in groups."""
 
-    def pack(self, chunks: Iterator[Chunk], *, place: Place, taken: int) -> Iterator[Rows]:
-        """Yield rows of chunks read from `place`, after what was `taken` there."""
+    def pack(self, chunks: Iterator[Chunk], *, held: Chunk, taken: int) -> Iterator[Rows]:
+        """Yield rows of what is held, after what was `taken` of it, and of the chunks behind it."""
 
 
 class Lane:
@@ -57,13 +60,13 @@ class Lane:
         self._encoder = encoder
         self._packer = packer
         self._cache = cache
-        self._start(Place(), 0, nothing_counted())
+        self._start(no_documents(Place()), 0, nothing_counted())
 
-    def _start(self, place: Place, taken: int, counts: np.ndarray) -> None:
-        self.place, self.taken, self.counts = place, taken, counts
+    def _start(self, held: Chunk, taken: int, counts: np.ndarray) -> None:
+        self._held, self._taken, self.counts = held, taken, counts
         self._waiting: list[Rows] = []
-        self._source = self._rows(place, taken)
-        self._epoch = place.epoch
+        self._source = self._rows(held, taken)
+        self._epoch = held.after.epoch
 
     def take(self, num_rows: int) -> list[dict[str, np.ndarray]]:
         """Return arrays of the next rows, so many together or, at the end, fewer."""
@@ -72,7 +75,7 @@ class Lane:
             taken = min(num_rows, len(rows))
             parts.append({name: array[:taken] for name, array in rows.arrays.items()})
             self.counts = self.counts + rows.counts[:taken].sum(axis=0)
-            self.place, self.taken = rows.marks[taken - 1]
+            self._held, self._taken = rows.marks[taken - 1]
             if taken < len(rows):
                 self._waiting.append(_after(rows, taken))
             num_rows -= taken
@@ -89,17 +92,18 @@ class Lane:
     def _next(self) -> Rows | None:
         return self._waiting.pop() if self._waiting else next(self._source, None)
 
-    def _rows(self, place: Place, taken: int) -> Generator[Rows, None, None]:
+    def _rows(self, held: Chunk, taken: int) -> Generator[Rows, None, None]:
         """Yield rows with a trained target; at the end count what no row carried."""
+        place = held.after
         carried, fruitful = nothing_counted(), place.epoch
         if self._cache is not None:
             self._cache.begin(place, self._arrivals, self._encoder)
         with closing(self._encoded(place)) as chunks:
-            for rows in self._packer.pack(chunks, place=place, taken=taken):
+            for rows in self._packer.pack(chunks, held=held, taken=taken):
                 kept = sift(rows, carried)
                 carried = kept.rest
                 if len(kept):
-                    fruitful = kept.marks[-1][0].epoch
+                    fruitful = kept.marks[-1][0].after.epoch
                     yield kept
                 elif carried[COLUMN["dropped"]] and self._epoch - fruitful >= FRUITLESS_EPOCHS:
                     raise _fruitless(f"{carried[COLUMN['documents']]:,} documents without")
@@ -116,35 +120,50 @@ class Lane:
                 yield chunk
 
     def _chunks(self, place: Place) -> Iterator[Chunk]:
-        for epoch, documents in self._arrivals.epochs(place):
-            self._epoch = epoch
-            cache = self._cache if epoch == 0 else None
-            is_empty = epoch > place.epoch or not place.number
-            for group in grouped(documents, self._packer.max_docs, self._packer.max_characters):
-                chunk = self._encoder.encode(group)
-                is_empty = is_empty and not len(chunk.documents.ids)
-                if cache is not None:
-                    cache.add(chunk)
-                yield chunk
-            if is_empty:
-                raise _fruitless("an epoch without a token")
-            if cache is not None:
-                cache.commit()
-
-    def state(self) -> dict[str, Any]:
-        """Return where the lane is, ready for JSON."""
-        state = {"place": self.place.as_dict(), "taken": self.taken, "counts": named(self.counts)}
+        # The first epoch that is read from its start, and of which no token has been seen.
+        silent = place.epoch + (place.number > 0)
+        for group in self._packer.groups(
+            documents for _, documents in self._arrivals.epochs(place)
+        ):
+            chunk = self._encoder.encode(group)
+            self._epoch = chunk.after.epoch
+            if len(chunk.ids):
+                silent = self._epoch + 1
+            elif silent < self._epoch:
+                break
+            self._keep(group, chunk.documents)
+            yield chunk
+        if silent <= self._epoch:
+            raise _fruitless("an epoch without a token")
         if self._cache is not None:
-            state["cache"] = self._cache.state()
-        return state
+            self._cache.commit()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def _keep(self, group: Sequence[Arrived], documents: Documents) -> None:
+        """Hand the cache what is of the first epoch, and commit it where that is over."""
+        if self._cache is None:
+            return
+        first = [document for document in group if not document.place.epoch]
+        if first:
+            part = documents.part(0, len(first))
+            self._cache.add(part, first=first[0].place.number, after=first[-1].after)
+        if len(first) < len(group):
+            self._cache.commit()
+
+    def state(self) -> LaneState:
+        """Return where the lane is."""
+        return LaneState(
+            held=self._held,
+            taken=self._taken,
+            counts=self.counts,
+            safe=None if self._cache is None else self._cache.safe,
+        )
+
+    def restore(self, state: LaneState) -> None:
         """Go to where a state says; nothing is read until the next row is asked for."""
         self.close()
         if self._cache is not None:
-            self._cache.restore(state.get("cache"))
-        place = Place.from_dict(state["place"])
-        self._start(place, int(state["taken"]), from_named(state["counts"]))
+            self._cache.restore(state.safe)
+        self._start(state.held, state.taken, state.counts)
 
     def close(self) -> None:
         """Let go of the source and of the store that is being written."""

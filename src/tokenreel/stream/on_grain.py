@@ -1,9 +1,12 @@
 """The stream as a Grain dataset; importing this module imports grain.
 
-    StreamDataset ─► ThreadPrefetchIterDataset (data.grain_prefetch) ─► DatasetIterator
+    BatchesDataset ─► ThreadPrefetchIterDataset (data.grain_prefetch) ─► StreamDataset
+    its states are                                                       its states are JSON
+    snapshots
 
 The state of the iterator is the stream's own: that of the last batch handed over, whatever
-Grain has made ahead.
+Grain has made ahead. Grain asks for a state with every batch; a snapshot costs nothing, and
+only the one that a checkpoint asks for is written as JSON.
 """
 
 from __future__ import annotations
@@ -15,26 +18,27 @@ from weakref import ref
 import grain  # type: ignore[import-untyped]
 
 from tokenreel.stream.batch import Batch
-from tokenreel.stream.batches import Batches
+from tokenreel.stream.batches import Batches, loaded, saved
 from tokenreel.stream.opened import OpenedStream
+from tokenreel.stream.state import StreamState
 
 
-class StreamDataset(grain.IterDataset):
+class BatchesDataset(grain.IterDataset):
     """Batches of an opened stream; each iterator begins at the start."""
 
     def __init__(self, stream: OpenedStream) -> None:
         super().__init__()
         self._stream = stream
 
-    def __iter__(self) -> StreamIterator:
-        return StreamIterator(Batches(self._stream))
+    def __iter__(self) -> BatchesIterator:
+        return BatchesIterator(Batches(self._stream))
 
     def __str__(self) -> str:
-        return f"StreamDataset({self._stream.source.name!r})"
+        return f"BatchesDataset({self._stream.source.name!r})"
 
 
-class StreamIterator(grain.DatasetIterator):
-    """Hand over batches, and wind to a state."""
+class BatchesIterator(grain.DatasetIterator):
+    """Make batches, and wind to a snapshot."""
 
     def __init__(self, batches: Batches) -> None:
         super().__init__()
@@ -44,13 +48,13 @@ class StreamIterator(grain.DatasetIterator):
         self._assert_not_closed()
         return next(self._batches)
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> StreamState:
         """Return where the stream is."""
-        return self._batches.get_state()
+        return self._batches.snapshot()
 
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Go on where a state says."""
-        self._batches.set_state(state)
+    def set_state(self, state: StreamState) -> None:
+        """Go on where a snapshot says."""
+        self._batches.rewind(state)
 
     def close(self) -> None:
         """Let go of what is open."""
@@ -59,24 +63,65 @@ class StreamIterator(grain.DatasetIterator):
         super().close()
 
 
-def grain_iterator(stream: OpenedStream) -> Any:
-    """Return the Grain iterator of a stream, with Grain's prefetch where it is asked for."""
-    dataset: Any = StreamDataset(stream)
-    ahead = stream.config.data.grain_prefetch
-    if ahead:
-        dataset = grain.experimental.ThreadPrefetchIterDataset(dataset, prefetch_buffer_size=ahead)
-    iterator = iter(dataset)
+class StreamDataset(grain.IterDataset):
+    """Batches of an opened stream, made ahead where that is asked for."""
+
+    def __init__(self, stream: OpenedStream) -> None:
+        made: Any = BatchesDataset(stream)
+        ahead = stream.config.data.grain_prefetch
+        if ahead:
+            made = grain.experimental.ThreadPrefetchIterDataset(made, prefetch_buffer_size=ahead)
+        super().__init__(made)
+        self._stream = stream
+
+    def __iter__(self) -> StreamIterator:
+        return StreamIterator(iter(self._parent), self._stream)
+
+    def __str__(self) -> str:
+        return f"StreamDataset({self._stream.source.name!r})"
+
+
+class StreamIterator(grain.DatasetIterator):
+    """Hand over batches, on the device where data.device_put says so; states are JSON."""
+
+    def __init__(self, made: Any, stream: OpenedStream) -> None:
+        super().__init__(made)
+        self._stream = stream
+
+    def __next__(self) -> Batch:
+        self._assert_not_closed()
+        batch: Batch = next(self._parent)
+        return batch.on_device() if self._stream.config.data.device_put else batch
+
+    def snapshot(self) -> StreamState:
+        """Return where the stream is after the last batch handed over."""
+        snapshot: StreamState = self._parent.get_state()
+        return snapshot
+
+    def get_state(self) -> dict[str, Any]:
+        """Return where the stream is, ready for JSON."""
+        return saved(self._stream, self.snapshot())
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on where a state says."""
+        self._parent.set_state(loaded(self._stream, state))
+
+
+def grain_iterator(stream: OpenedStream) -> StreamIterator:
+    """Return the Grain iterator of a stream."""
+    iterator = iter(StreamDataset(stream))
     atexit.register(_close_for_good, ref(iterator))
     return iterator
 
 
 def _close_for_good(iterator: ref[Any]) -> None:
-    """Close an iterator that lives until the program ends.
+    """Close an iterator that lives until the program ends, and those that it reads from.
 
     Grain closes once more when the object goes, and then finds its modules gone: an error on
     the screen after every good run.
     """
     alive = iterator()
-    if alive is not None:
+    while alive is not None:
         alive.close()
         alive.close = lambda: None
+        alive = next(iter(alive._parents), None)

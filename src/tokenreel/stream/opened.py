@@ -19,13 +19,13 @@ from tokenreel.stream.encoder import Encoder
 from tokenreel.stream.lane import Lane, Packer
 from tokenreel.stream.rows import Masking
 from tokenreel.stream.source import CountedBackoff, for_split, open_text
-from tokenreel.stream.vocabulary import open_vocabulary
+from tokenreel.stream.vocabulary import check_end_is_told_apart, open_vocabulary
 from tokenreel.stream.windows import WindowPacker
 from tokenreel.text.sources import TextSource
 from tokenreel.text.sources.shuffle import VERSION as SHUFFLE_VERSION
 from tokenreel.text.tokenizers import Tokenizer
 
-VERSION = 1
+VERSION = 2
 CHUNK_CHARACTERS = 1 << 19  # what windows wait for: the latency of a step
 # Settings that decide which documents come in which order, and those that make rows of them.
 ORDERING = ("shuffle", "shuffle_buffer_size", "seed", "eval_fraction", "num_lanes")
@@ -71,6 +71,8 @@ class OpenedStream:
             max_retries=data.max_retries, retry_delay=data.retry_delay_sec
         )
         self.vocabulary = open_vocabulary(data.tokenizer, config.model, tokenizer=tokenizer)
+        if not data.train_on_eos:
+            check_end_is_told_apart(self.vocabulary, data.tokenizer)
         self.config = replace(config, model=self.vocabulary.as_settings())
         self.source = source or open_text(data, self.backoff)
         self.masking = Masking(

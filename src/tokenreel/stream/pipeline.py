@@ -2,9 +2,9 @@
 
 What it costs, on one core: a few per cent of the reference tokenizer's own time; with the
 fast engine some 70 MB of text a second, of which reading takes a fifth and encoding under
-half. A state is one or two KB (with the client's own, for a dataset of the hub), and going
-on from it encodes at most a document (sequential) or a block (bin) again, and reads at most
-a shuffle block again. The first batch waits for one shuffle block.
+half. A state holds what the packer holds: at the defaults some 200 KB of JSON, made in 20 ms
+when it is asked for. Going on from it reads and encodes nothing again; with shuffling, at most
+a shuffle block is read again. The first batch waits for one shuffle block.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from tokenreel.errors import MissingExtraError
 from tokenreel.stream.batch import Batch
-from tokenreel.stream.batches import stats_of
 from tokenreel.stream.config import Configured, read_config
+from tokenreel.stream.ledger import account
 from tokenreel.stream.opened import OpenedStream
 from tokenreel.text.sources import TextSource
 from tokenreel.text.tokenizers import Tokenizer
@@ -70,27 +72,50 @@ class StreamPipeline(Iterator[Batch]):
         self.fingerprint = opened.fingerprint
         self._backoff = opened.backoff
         self._iterator = _on_grain(opened)
+        self._segment_ids: np.ndarray | None = None  # of the last batch
 
     def __next__(self) -> Batch:
         batch: Batch = next(self._iterator)
+        self._segment_ids = batch.segment_ids
         return batch
 
     def get_state(self) -> dict[str, Any]:
-        """Return where the stream is after the last batch, ready for JSON: a few KB."""
+        """Return where the stream is after the last batch, ready for JSON: some 200 KB."""
         state: dict[str, Any] = self._iterator.get_state()
         return state
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on where a state says; a state of another stream raises MismatchError."""
         self._iterator.set_state(state)
+        self._segment_ids = None
 
     def stats(self) -> dict[str, float]:
         """Return the account of the batches so far (see ledger.py), and this process's retries.
 
         It is of this rank's lanes, or of all where every rank makes all.
         """
-        told = stats_of(self.get_state(), seq_len=self.config.train.seq_len)
+        lanes = self._iterator.snapshot().lanes.values()
+        counts = np.sum([lane.counts for lane in lanes], axis=0)
+        told = account(counts, seq_len=self.config.train.seq_len)
         return {**told, "retries": len(self._backoff.waits)}
+
+    def get_stats(self) -> dict[str, float | str]:
+        """Return how full the last batch is, and the documents so far; nothing before a batch.
+
+        These are the names of contract 004's original; `stats` is the whole account.
+        """
+        if self._segment_ids is None:
+            return {}
+        used, capacity = int((self._segment_ids > 0).sum()), self._segment_ids.size
+        told = self.stats()
+        return {
+            "packing_mode": self.config.data.packing_mode,
+            "packing_tokens": used,
+            "packing_capacity": capacity,
+            "packing_utilization": used / capacity,
+            "docs_seen": told["documents"],
+            "docs_truncated": told["truncated_documents"],
+        }
 
     def close(self) -> None:
         """Stop Grain's thread and let go of what is open."""

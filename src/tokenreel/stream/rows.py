@@ -13,19 +13,19 @@ import numpy as np
 
 from tokenreel.feed.gather import IGNORED, Gathered, empty_rows, gather
 from tokenreel.rows.pieces import Pieces
+from tokenreel.stream.chunk import Chunk
 from tokenreel.stream.ledger import COLUMN, as_dropped, counts_of, nothing_counted
-from tokenreel.stream.place import Place
 
 FIELDS = ("input_ids", "labels", "segment_ids", "position_ids")
-Mark = tuple[Place, int]
+Mark = tuple[Chunk, int]  # what a packer holds, and how much of it was taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
     """Rows of a lane: arrays int32 [n, T] by name, counts int64 [n, names].
 
-    `marks`: for each row the place to read from, and how many rows or tokens to pass over
-    there, to go on after it. `rest`: counts of what comes after the last row.
+    `marks`: for each row what the packer holds after it, and how many rows (bin) or tokens
+    (sequential) of that were taken. `rest`: counts of what comes after the last row.
     """
 
     arrays: dict[str, np.ndarray]

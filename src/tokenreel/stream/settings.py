@@ -27,6 +27,7 @@ LEAST = {
     "packing_max_docs_per_bin": 1,
     "grain_prefetch": 0,
     "max_doc_tokens": 1,
+    "byte_offset": 0,
     "vocab_size_multiple": 1,
     "seq_len": 1,
     "batch_size": 1,
@@ -43,6 +44,10 @@ class TokenizerSettings:
 
     kind: str = "hf"
     hf_name_or_path: str | None = None
+    hf_use_fast: bool = True
+    hf_trust_remote_code: bool = False
+    byte_offset: int = 0
+    auto_set_special_tokens: bool = True
     engine: str = "auto"
     add_bos: bool = False
     add_eos: bool = False
@@ -56,6 +61,18 @@ class TokenizerSettings:
                 "data.tokenizer.hf_name_or_path is missing",
                 expected="a tokenizer.json, a folder, or a name of the hub",
                 remedy='give it, or choose data.tokenizer.kind = "byte"',
+            )
+        if not self.hf_use_fast:
+            raise ConfigError(
+                "data.tokenizer.hf_use_fast = false is not offered",
+                expected="the ids of tokenizer.json, which the slow tokenizers give as well",
+                remedy='leave it out; data.tokenizer.engine = "reference" is the plainest engine',
+            )
+        if self.hf_trust_remote_code:
+            raise ConfigError(
+                "data.tokenizer.hf_trust_remote_code = true is not offered",
+                expected="a tokenizer that is data; code that comes with one is never run",
+                remedy="save it as a tokenizer.json and give that as hf_name_or_path",
             )
 
 
@@ -91,6 +108,7 @@ class DataSettings:
     mask_boundary_loss: bool = True
     train_on_eos: bool = True
     grain_prefetch: int = 0
+    device_put: bool = False
     tokenizer: TokenizerSettings
 
     def __post_init__(self) -> None:
@@ -150,7 +168,7 @@ class TrainSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    """What the model says of its vocabulary; what it leaves open the tokenizer says."""
+    """What the model says of its vocabulary; see data.tokenizer.auto_set_special_tokens."""
 
     __pydantic_config__: ClassVar[object] = STRICT
 

@@ -1,27 +1,45 @@
 """The tokenizer of a stream, its special ids, and the size of vocabulary a model needs.
 
 The size is the larger of the model's and the tokenizer's, rounded up to the multiple.
-Special ids come from the model's settings, else from what the tokenizer's own files name
-(tokenizer_config.json, special_tokens_map.json), else from the usual strings. A name of the
-hub is fetched once, files of the tokenizer alone; code that comes with it is never run.
+Special ids are those of the tokenizer: what its own files name (tokenizer_config.json,
+special_tokens_map.json), else the usual strings; where it has none, or auto_set_special_tokens
+is off, the model's. A setting of the model that does not hold is logged. A name of the hub is
+fetched once, files of the tokenizer alone; code that comes with it is never run.
+
+Bytes have special ids of their own: end 256, begin 261, padding 262 (257 to 260 are those of
+chats); with byte_offset, below the bytes: the model's, else padding 0, begin 1, end 2.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tokenreel.errors import ConfigError, FormatError, InputError, MissingExtraError
 from tokenreel.stream.settings import ModelSettings, TokenizerSettings
-from tokenreel.text.tokenizers import END_OF_TEXT, NGPT_SPECIALS, Tokenizer, load_tokenizer
+from tokenreel.text.tokenizers import (
+    END_OF_TEXT,
+    NGPT_SPECIALS,
+    Encoded,
+    Tokenizer,
+    byte_tokenizer,
+    load_tokenizer,
+)
+from tokenreel.text.tokenizers.byte import DEFAULT_SPECIALS
+from tokenreel.text.tokenizers.referenced import fingerprint_of
 
+log = logging.getLogger(__name__)
+BEGIN, PAD = "<|begin_of_text|>", "<|pad|>"
 USUAL = {
-    "bos": ("<s>", "<|begin_of_text|>", "<bos>", END_OF_TEXT),
+    "bos": ("<s>", BEGIN, "<bos>", END_OF_TEXT),
     "eos": (END_OF_TEXT, "</s>", "<|end_of_text|>", "<eos>", NGPT_SPECIALS["eot"]),
-    "pad": ("<pad>", "<|pad|>", "<|finetune_right_pad_id|>", "[PAD]"),
+    "pad": ("<pad>", PAD, "<|finetune_right_pad_id|>", "[PAD]"),
 }
 NAMING_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 FETCHED = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt")
@@ -54,16 +72,21 @@ def open_vocabulary(
 
     `tokenizer`, where given, takes the place of the one that the settings name.
     """
-    spec: str | Path = "byte"
-    if tokenizer is None and settings.kind == "hf":
-        spec = _local(settings.hf_name_or_path or "")
-    named = {} if spec == "byte" else _named_tokens(Path(spec))
-    tokenizer = load_tokenizer(tokenizer or spec, engine=settings.engine)
+    spec, named = settings.kind, dict[str, str]()
     given = {"bos": model.bos_token_id, "eos": model.eos_token_id, "pad": model.pad_token_id}
-    ids = {
-        role: _found(role, tokenizer.control_ids, named) if given[role] is None else given[role]
-        for role in given
-    }
+    if tokenizer is not None:
+        tokenizer = load_tokenizer(tokenizer)
+    elif settings.kind == "byte":
+        tokenizer = _bytes(settings.byte_offset, given)
+    else:
+        path = _local(settings.hf_name_or_path or "")
+        spec, named = str(path), _named_tokens(path)
+        tokenizer = load_tokenizer(path, engine=settings.engine)
+    ids = _chosen(
+        given,
+        {role: _found(role, tokenizer.control_ids, named) for role in given},
+        tokenizer_wins=settings.auto_set_special_tokens,
+    )
     multiple = settings.vocab_size_multiple
     size = -(-max(model.vocab_size or 0, tokenizer.vocab_size) // multiple) * multiple
     _check_ids(ids, size)
@@ -71,7 +94,7 @@ def open_vocabulary(
         if is_added and ids[role] is None:
             raise ConfigError(
                 f"data.tokenizer.add_{role} is asked for, and the tokenizer names no such token",
-                where=str(spec),
+                where=spec,
                 expected=" or ".join(USUAL[role]),
                 actual=", ".join(sorted(tokenizer.control_ids)) or "no control tokens",
                 remedy=f"say which with model.{role}_token_id",
@@ -81,6 +104,88 @@ def open_vocabulary(
     return Vocabulary(
         tokenizer=tokenizer, size=size, bos_id=ids["bos"], eos_id=ids["eos"], pad_id=pad or 0
     )
+
+
+def _chosen(
+    given: Mapping[str, int | None], found: Mapping[str, int | None], *, tokenizer_wins: bool
+) -> dict[str, int | None]:
+    """Return the special ids by role; what the model says in vain is logged."""
+    first, second = (found, given) if tokenizer_wins else (given, found)
+    ids = {role: second[role] if first[role] is None else first[role] for role in given}
+    for role, number in given.items():
+        if number is not None and number != ids[role]:
+            log.warning(
+                "model.%s_token_id is %d, as the tokenizer says, and not %d, as configured; "
+                "data.tokenizer.auto_set_special_tokens = false lets the model say",
+                *(role, ids[role], number),
+            )
+    return ids
+
+
+def check_end_is_told_apart(vocabulary: Vocabulary, settings: TokenizerSettings) -> None:
+    """Raise ConfigError where a byte, or the begin token, has the id of the end token.
+
+    To ignore labels of the end token (data.train_on_eos = false) would ignore those too.
+    """
+    eos, tokenizer = vocabulary.eos_id, vocabulary.tokenizer
+    if settings.kind != "byte" or eos is None:
+        return
+    is_byte = eos < tokenizer.vocab_size and eos not in tokenizer.control_ids.values()
+    if is_byte or (settings.add_bos and eos == vocabulary.bos_id):
+        raise ConfigError(
+            "data.train_on_eos = false would ignore more than end tokens",
+            expected="a model.eos_token_id of its own",
+            actual=f"{eos}, which is {'a byte' if is_byte else 'the begin token'} as well",
+            remedy="leave data.tokenizer.auto_set_special_tokens on, or choose another id",
+        )
+
+
+class OffsetBytes:
+    """Bytes as tokens, each id higher by an offset: below it stand the special tokens.
+
+    >>> tokenizer = OffsetBytes(3, {PAD: 0, BEGIN: 1, END_OF_TEXT: 2})
+    >>> tokenizer.encode_batch(["a"]).ids.tolist(), tokenizer.decode([1, 100])
+    ([100], '<|begin_of_text|>a')
+    """
+
+    def __init__(self, offset: int, control_ids: Mapping[str, int]) -> None:
+        self._offset = offset
+        self._bytes = byte_tokenizer(())
+        self.vocab_size = 256 + offset
+        self.control_ids = dict(control_ids)
+        parts = {"offset": offset, **control_ids}
+        self.fingerprint = fingerprint_of(
+            "offset bytes", {name: str(value).encode() for name, value in parts.items()}
+        )
+
+    def encode_batch(self, texts: Sequence[str]) -> Encoded:
+        """Encode each text as its bytes."""
+        encoded = self._bytes.encode_batch(texts)
+        ids = encoded.ids + np.uint32(self._offset)
+        return Encoded(ids=ids, offsets=encoded.offsets)
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        """Return the text of the ids; control ids show as their strings."""
+        names = {number: name.encode() for name, number in self.control_ids.items()}
+        parts = (names.get(n) or bytes([n - self._offset]) for n in map(int, ids))
+        return b"".join(parts).decode(errors="replace")
+
+
+def _bytes(offset: int, given: Mapping[str, int | None]) -> Tokenizer:
+    """Return the tokenizer of bytes, with begin, end and padding told apart."""
+    if not offset:
+        return byte_tokenizer((*DEFAULT_SPECIALS, BEGIN, PAD))
+    usual = {"pad": 0, "bos": 1, "eos": 2}
+    ids = {role: usual[role] if given[role] is None else given[role] for role in usual}
+    if len(set(ids.values())) < len(ids) or not all(0 <= (n or 0) < offset for n in ids.values()):
+        raise ConfigError(
+            "special tokens have no room below data.tokenizer.byte_offset",
+            expected=f"model.pad_token_id, bos and eos apart, 0 to {offset - 1}",
+            actual=", ".join(f"{role} {number}" for role, number in ids.items()),
+            remedy="raise byte_offset to 3 or more, or give other ids",
+        )
+    names = {"pad": PAD, "bos": BEGIN, "eos": END_OF_TEXT}
+    return OffsetBytes(offset, {names[role]: number or 0 for role, number in ids.items()})
 
 
 def _found(role: str, control_ids: Mapping[str, int], named: Mapping[str, str]) -> int | None:

@@ -10,7 +10,6 @@ FeedRows can be read by workers.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from os import PathLike
@@ -68,13 +67,6 @@ class FeedDataset(IterableDataset[TensorBatch]):
             return len(self.feed)
         return min(self.epoch_steps, self.feed.num_steps or self.epoch_steps)
 
-    def stop(self) -> int:
-        """Return the step before which an iteration from here on ends."""
-        end = self.feed.num_steps or sys.maxsize
-        if self.epoch_steps is None:
-            return end
-        return min(end, (self.feed.step // self.epoch_steps + 1) * self.epoch_steps)
-
     def __iter__(self) -> Iterator[TensorBatch]:
         if get_worker_info() is not None:
             raise _no_workers()
@@ -89,17 +81,22 @@ class FeedDataset(IterableDataset[TensorBatch]):
         return self._stream(stream)
 
     def _stream(self, stream: Iterator[Batch]) -> Iterator[TensorBatch]:
-        stop = self.stop()
         with closing(stream) as batches:  # type: ignore[type-var]
-            while self.feed.step < stop:
-                batch = next(batches, None)
-                if batch is None:
-                    return
+            for batch in batches:
+                is_last = self._is_border(batch.step + 1)
                 tensors = self.tensors(batch)
                 del batch
                 yield tensors
                 # Else this frame would hold memory that its consumer has dropped.
                 del tensors
+                if is_last:
+                    return
+
+    def _is_border(self, step: int) -> bool:
+        """Does an epoch end before this step? Where the run ends, the stream says so itself."""
+        if self.epoch_steps is None or step == self.feed.num_steps:
+            return False
+        return step % self.epoch_steps == 0
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the feed is: a step, and what it must fit to be loaded."""

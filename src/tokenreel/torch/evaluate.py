@@ -52,12 +52,13 @@ def evaluate(
     feed = loader.feed
     len(feed)  # a run without end is refused here
     sums = LossSums([source.name for source in feed.recipe.sources])
-    run = forward or forward_by_name
+    run, before = forward or forward_by_name, feed.step
     feed.step = 0
     with evaluation_mode(model), torch.no_grad():
         for batch in loader:
             losses, weights = _losses(run, model, batch, len(sums.names))
             sums.add(losses.cpu().numpy(), weights.cpu().numpy())
+    feed.step = before
     if running() and rank is None:
         table = torch.from_numpy(sums.table).to(device or "cpu")
         dist.all_reduce(table, group=group)

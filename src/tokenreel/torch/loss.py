@@ -26,7 +26,7 @@ def loss_sum(logits: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> torch.T
 def loss_by_source(
     logits: torch.Tensor, batch: Mapping[str, torch.Tensor], *, num_sources: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the weighted sum of the losses of each source, and the sum of its weights, float64.
+    """Return the weighted sum of the losses of each source, and that of its weights, float64.
 
     Both [num_sources], ready to be added over batches and ranks; divided by each other they are
     the mean loss of each source over its trained tokens. Sources are numbered as in the recipe.
@@ -40,8 +40,9 @@ def loss_by_source(
     length = batch["labels"].shape[-1]
     # A row that only fills up the shape has source -1 and weighs nothing, wherever it is added.
     sources = batch["source_ids"].reshape(-1).long().clamp(min=0)
-    losses = _weighted(logits, batch).reshape(-1, length).double().sum(-1)
-    weights = batch["loss_weights"].reshape(-1, length).double().sum(-1)
+    wide = torch.float32 if logits.device.type == "mps" else torch.float64  # which MPS lacks
+    losses = _weighted(logits, batch).reshape(-1, length).to(wide).sum(-1)
+    weights = batch["loss_weights"].reshape(-1, length).to(wide).sum(-1)
     zeros = losses.new_zeros(num_sources)
     return zeros.index_add(0, sources, losses), zeros.index_add(0, sources, weights)
 
