@@ -40,6 +40,7 @@ def test_an_error_survives_pickling_with_all_its_parts(error: TokenreelError) ->
     assert str(restored) == str(error)
     assert restored.__dict__ == error.__dict__
     if isinstance(error, ImportError):
+        assert isinstance(restored, ImportError)
         assert restored.msg == error.msg == str(error)
 
 

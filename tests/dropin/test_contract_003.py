@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
 from torch.utils.data import DataLoader
 
@@ -22,6 +23,7 @@ from tokenreel.dropin import (
     MixtureSampler,
     StatefulDataLoader,
     load_data_config,
+    make_pipeline,
 )
 from tokenreel.errors import TokenreelError
 from tokenreel.inspect.prepare import prepare
@@ -146,6 +148,20 @@ def test_packing_ignores_labels_across_documents_and_numbers_them(tmp_path: Path
         "doc_ids": [0, 1, 2, 2],
     }
     assert "doc_ids" not in MemoryMappedDataset(tmp_path, 5, "*.npy", False, EOS)[0]
+
+
+def test_the_end_of_documents_is_the_one_that_the_tokenizer_declares(tmp_path: Path) -> None:
+    """ "`tokenizer_path` — to look up the EOS token ID"."""
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, "a"))
+    tokenizer.add_special_tokens(["<|endoftext|>", "</s>"])
+    (tmp_path / "words").mkdir()
+    tokenizer.save(str(tmp_path / "words" / "tokenizer.json"))
+    (tmp_path / "words" / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
+    config = DataConfig(
+        str(write(tmp_path, 30)), pack_sequences=True, tokenizer_path=str(tmp_path / "words")
+    )
+    dataset = make_pipeline(config, seq_len=4, batch_size=2).dataset
+    assert isinstance(dataset, MemoryMappedDataset) and dataset.eos_token_id == 2
 
 
 def test_packing_without_an_end_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -86,6 +87,9 @@ def build(
     plan = make_plan(template=_template(template) if chat else None, **choices)
     source = open_source(sources, **_source_options(sources, source_options or {}, chat=chat))
     encoder = load_tokenizer(tokenizer, engine=tokenizer_engine)
+    end = plan.end(encoder)
+    # Workers append what was found here, whatever becomes of the files that declare it.
+    plan = dataclasses.replace(plan, end_token=None if end is None else end.token)
     # Workers take a second to load: they do it while the source is fingerprinted.
     with closing(_Runner(engine, workers=workers, address=address, tokenizer=encoder)) as runner:
         account = Account()
@@ -113,7 +117,7 @@ def build(
                 "building", total=sum(part.num_bytes for part in parts) or None, unit="B"
             )
             chunks = divide(source, parts, chunk_bytes=plan.chunk_bytes, known=spill.verified)
-            end_tokens = 0 if plan.end_id(encoder) is None else 1
+            end_tokens = 0 if end is None else 1
             with closing(runner.run(job, chunks)) as summaries:
                 for split, documents in assemble(
                     _watched(summaries, account, progress, watch),
@@ -123,7 +127,8 @@ def build(
                     account=account,
                 ):
                     writer.add_batch(documents, split=split)
-            writer.notes[REPORT_NOTE] = account.as_dict()
+            recorded = None if end is None else asdict(end)
+            writer.notes[REPORT_NOTE] = {**account.as_dict(), "end_token": recorded}
             _refuse_empty(account, writer.path)
             spill.remove()
     store = open_store(out)

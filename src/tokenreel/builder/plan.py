@@ -10,22 +10,22 @@ from typing import Any
 from tokenreel.errors import ConfigError
 from tokenreel.text.chats import Policy, Template
 from tokenreel.text.sources.protocol import TextSource
-from tokenreel.text.tokenizers import END_OF_TEXT, NGPT_SPECIALS, Tokenizer
+from tokenreel.text.tokenizers import EndToken, Tokenizer, find_end, take_end
 
 VERSION = 2  # of the way documents are ordered, split and cut; goes into the manifest
 SHUFFLES = ("none", "buffer", "torch-buffer", "global")
 CHUNK_BYTES = 8 * 1024 * 1024
-END_TOKENS = (END_OF_TEXT, "</s>", "<|end_of_text|>", "<eos>", NGPT_SPECIALS["eot"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildPlan:
     """The choices of one build.
 
-    end_token ends every document ("auto": the tokenizer's own; None: nothing is
-    appended; chats end by their template). val_frac gives each document a seeded
-    chance to be validation; val_tokens and train_tokens are budgets, filled in this
-    order, the last document of each cut to fit. min_tokens counts without the end.
+    end_token ends every document ("auto": the one the tokenizer declares, see
+    text/tokenizers/end_of_text.py; None: nothing is appended; chats end by their
+    template). val_frac gives each document a seeded chance to be validation; val_tokens
+    and train_tokens are budgets, filled in this order, the last document of each cut to
+    fit. min_tokens counts without the end.
     shuffle "torch-buffer" is "buffer" with torch's generator in place of a hash.
     """
 
@@ -64,21 +64,18 @@ class BuildPlan:
         """Whether records are chats, rendered by a template."""
         return self.template is not None
 
-    def end_id(self, tokenizer: Tokenizer) -> int | None:
-        """Return the id that ends each document, or None."""
+    def end(self, tokenizer: Tokenizer) -> EndToken | None:
+        """Return the token that ends each document and what it is taken from, or None."""
         if self.is_chat or self.end_token is None:
             return None
-        known = tokenizer.control_ids
-        wanted = END_TOKENS if self.end_token == "auto" else (self.end_token,)
-        for token in wanted:
-            if token in known:
-                return known[token]
-        raise ConfigError(
-            "the tokenizer has no such end token",
-            expected=" or ".join(wanted),
-            actual=", ".join(sorted(known)) or "no control tokens",
-            remedy="name its end token (end_token=…, --end-token), or append none",
-        )
+        if self.end_token == "auto":
+            return find_end(tokenizer)
+        return take_end(tokenizer.control_ids, self.end_token, source="argument")
+
+    def end_id(self, tokenizer: Tokenizer) -> int | None:
+        """Return the id that ends each document, or None."""
+        end = self.end(tokenizer)
+        return None if end is None else end.id
 
     def as_facts(self, source: TextSource, tokenizer: Tokenizer) -> dict[str, Any]:
         """Return what goes into the manifest: equal facts, equal bytes."""

@@ -81,7 +81,7 @@ def _add_content(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--end-token",
         default="auto",
-        help="token that ends each document (default: the tokenizer's own)",
+        help="token that ends each document (default: the one the tokenizer declares)",
     )
     group.add_argument(
         "--no-end-token", dest="end_token", action="store_const", const=None, help="append none"
@@ -226,5 +226,8 @@ def _draw(console: Console, report: dict[str, Any]) -> None:
     for place in report["skipped_places"][:SHOWN_PLACES]:
         where = f"{place.get('file', 'memory')}:{place.get('row', -1) + 1}"
         console.print(f"    {escape(printable(where))}: {escape(printable(place['reason']))}")
+    if end := report.get("end_token"):
+        token = escape(printable(end["token"]))
+        console.print(f"  documents end with {token} ({end['id']}), from {end['source']}")
     console.print(f"  tokenizer engine: {', '.join(report['tokenizer_engines'])}")
     console.print(f"  fingerprint {report['fingerprint'][:16]} · report.html in the store")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -17,6 +18,7 @@ from tokenreel.feed.agreement import failed_claim
 from tokenreel.feed.recipe import Phase, Recipe, Source
 from tokenreel.torch.ranks import compare, ranks_of, running
 
+logger = logging.getLogger(__name__)
 WHOLE_PATTERNS = ("*.npy", "*.bin")
 
 
@@ -153,7 +155,7 @@ def _labelled(config: DataConfig) -> list[tuple[DatasetSource, str]]:
 
 
 def find_eos_id(config: DataConfig) -> int:
-    """Return the id that ends a document: the one given, else the tokenizer's."""
+    """Return the id that ends a document: the one given, else the one the tokenizer declares."""
     if config.eos_token_id is not None:
         return config.eos_token_id
     if not config.tokenizer_path:
@@ -161,10 +163,8 @@ def find_eos_id(config: DataConfig) -> int:
             "pack_sequences needs the id that ends a document",
             expected="tokenizer_path or eos_token_id in the settings",
         )
-    from tokenreel.builder.plan import BuildPlan
-    from tokenreel.text.tokenizers import load_tokenizer
+    from tokenreel.text.tokenizers import find_end, load_tokenizer
 
-    found = BuildPlan().end_id(load_tokenizer(config.tokenizer_path))
-    if found is None:
-        raise ConfigError("the tokenizer has no end token", where=config.tokenizer_path)
-    return found
+    end = find_end(load_tokenizer(config.tokenizer_path, engine="reference"))
+    logger.info("documents end with %s (%d), from %s", end.token, end.id, end.source)
+    return end.id

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tokenreel.errors import ConfigError, MissingExtraError
+from tokenreel.errors import ConfigError, MissingExtraError, NoFileError
 from tokenreel.text.tokenizers.adapted import adapt
 from tokenreel.text.tokenizers.byte import DEFAULT_SPECIALS, byte_tokenizer, define_bytes
+from tokenreel.text.tokenizers.end_of_text import EndToken, find_end, take_end
 from tokenreel.text.tokenizers.protocol import Encoded, Tokenizer
 from tokenreel.text.tokenizers.referenced import (
     ENGINES,
@@ -25,11 +26,14 @@ __all__ = [
     "ENGINES",
     "NGPT_SPECIALS",
     "Encoded",
+    "EndToken",
     "Tokenizer",
     "adapt",
     "byte_tokenizer",
     "check_sample",
+    "find_end",
     "load_tokenizer",
+    "take_end",
 ]
 
 
@@ -91,7 +95,7 @@ def _define_name(name: str) -> Definition:
         encodings = []
     if name in encodings:
         return define_named(name)
-    raise ConfigError(
+    raise NoFileError(
         f"no tokenizer {name!r}: there is no such file or folder, and no encoding of that name",
         expected=", ".join(["a path", "byte", *encodings]),
         remedy="nothing is downloaded; give the path of a tokenizer.json, .model or .tiktoken file",

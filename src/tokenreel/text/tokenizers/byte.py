@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 
 from tokenreel.errors import ConfigError
+from tokenreel.text.tokenizers.end_of_text import DeclaredEnd
 from tokenreel.text.tokenizers.protocol import Encoded
 from tokenreel.text.tokenizers.referenced import Definition, ReferencedTokenizer, fingerprint_of
 from tokenreel.text.tokenizers.specials import END_OF_TEXT, NGPT_SPECIALS
@@ -58,4 +59,7 @@ def define_bytes(specials: tuple[str, ...]) -> Definition:
         reference=_Bytes(),
         decode_text=lambda ids: bytes(ids).decode(errors="replace"),
         reopen=partial(define_bytes, specials),
+        declared_end=(
+            DeclaredEnd(token=END_OF_TEXT, source="byte") if END_OF_TEXT in specials else None
+        ),
     )

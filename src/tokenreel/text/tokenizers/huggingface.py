@@ -14,7 +14,7 @@ that changes nothing (see cuts.py), which leaves the memory of one piece.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -25,6 +25,7 @@ import numpy as np
 from tokenreel.errors import ConfigError, FormatError, MissingExtraError
 from tokenreel.text.tokenizers.bpe_engines import gigatoken_of_json, tiktoken_of_json
 from tokenreel.text.tokenizers.cuts import cut, may_be_cut
+from tokenreel.text.tokenizers.end_of_text import DeclaredEnd, declared_in
 from tokenreel.text.tokenizers.hf_content import content_json, control_tokens
 from tokenreel.text.tokenizers.protocol import Encoded
 from tokenreel.text.tokenizers.referenced import Definition, fingerprint_of
@@ -69,6 +70,7 @@ def define_json_file(path: Path) -> Definition:
         where=str(path),
         fingerprint=fingerprint_of("huggingface", {"tokenizer.json": data}),
         reopen=partial(define_json_file, path),
+        declare=partial(declared_in, path.parent) if path.name == "tokenizer.json" else None,
     )
 
 
@@ -77,18 +79,25 @@ def define_folder(folder: Path) -> Definition:
     _refuse_remote_code(folder)
     if (folder / "tokenizer.json").is_file():
         return define_json_file(folder / "tokenizer.json")
-    converted, names = _convert(folder)
+    converted, names, end = _convert(folder)
+    declared = None if end is None else DeclaredEnd(token=end, source="transformers")
     files = {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
     return _define(
         converted,
         where=str(folder),
         fingerprint=fingerprint_of("huggingface folder", files),
         reopen=partial(define_folder, folder),
+        declare=lambda controls: declared,
     )
 
 
 def _define(
-    data: str | bytes, *, where: str, fingerprint: str, reopen: Callable[[], Definition]
+    data: str | bytes,
+    *,
+    where: str,
+    fingerprint: str,
+    reopen: Callable[[], Definition],
+    declare: Callable[[Mapping[str, int]], DeclaredEnd | None] | None,
 ) -> Definition:
     definition, original = _parse(data, where)
     controls = control_tokens(definition)
@@ -105,6 +114,7 @@ def _define(
         candidates=(partial(gigatoken_of_json, content), partial(tiktoken_of_json, content)),
         words=[token["content"] for token in definition.get("added_tokens") or ()],
         reference_again=lambda attempt: _Reference(content_json(definition, salt=attempt)),
+        declared_end=None if declare is None else declare(controls),
     )
 
 
@@ -135,7 +145,8 @@ def _checked_vocabulary(original: Any, controls: dict[str, int], where: str) -> 
     return vocab
 
 
-def _convert(folder: Path) -> tuple[str, set[str]]:
+def _convert(folder: Path) -> tuple[str, set[str], str | None]:
+    """Return a tokenizer.json, the names of files it may be made of, and the end token."""
     try:
         from transformers import AutoTokenizer
     except ImportError:
@@ -153,7 +164,8 @@ def _convert(folder: Path) -> tuple[str, set[str]]:
             where=folder,
             remedy="give a tokenizer.json, a SentencePiece .model or a .tiktoken file",
         ) from None
-    return converted, {*_CONFIG_FILES, "config.json", *loaded.vocab_files_names.values()}
+    names = {*_CONFIG_FILES, "config.json", *loaded.vocab_files_names.values()}
+    return converted, names, loaded.eos_token
 
 
 def _refuse_remote_code(folder: Path) -> None:

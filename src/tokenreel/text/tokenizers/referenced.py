@@ -22,6 +22,7 @@ import numpy as np
 
 from tokenreel import native
 from tokenreel.errors import ConfigError, InputError, MismatchError, VocabularyError
+from tokenreel.text.tokenizers.end_of_text import DeclaredEnd
 from tokenreel.text.tokenizers.engine import Engine, choose_engine, require_equal
 from tokenreel.text.tokenizers.protocol import Encoded, Tokenizer, join
 
@@ -42,6 +43,7 @@ class Definition:
     text is matched with as a whole. `reopen` reads the definition again, in any process.
     `reference_again(n)` is for text that spells the very name a control token was
     hidden under: it hides them under the n-th other names; None where no text can.
+    `declared_end` is the end token that the files name; None where they name none.
     """
 
     where: str
@@ -54,6 +56,7 @@ class Definition:
     candidates: Sequence[Callable[[], Engine]] = ()
     words: Sequence[str] = ()
     reference_again: Callable[[int], Engine] | None = None
+    declared_end: DeclaredEnd | None = None
 
 
 class ReferencedTokenizer:
@@ -94,6 +97,11 @@ class ReferencedTokenizer:
     def fingerprint(self) -> str:
         """SHA-256 (hex) over the kind and the bytes of the files that define the ids."""
         return self._definition.fingerprint
+
+    @property
+    def declared_end(self) -> DeclaredEnd | None:
+        """The end token that the tokenizer's own files name, if they do (end_of_text.py)."""
+        return self._definition.declared_end
 
     @property
     def engine(self) -> str:

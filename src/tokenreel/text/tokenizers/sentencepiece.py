@@ -26,6 +26,7 @@ from typing import Any
 
 from tokenreel.errors import FormatError, MissingExtraError
 from tokenreel.text.tokenizers.bpe_engines import Gigatoken, gigatoken_of_sentencepiece
+from tokenreel.text.tokenizers.end_of_text import DeclaredEnd
 from tokenreel.text.tokenizers.engine import UnsuitableError
 from tokenreel.text.tokenizers.model_proto import Piece, PieceType, read_pieces, rewrite_pieces
 from tokenreel.text.tokenizers.protocol import Encoded, join
@@ -63,7 +64,15 @@ def define_model(path: Path) -> Definition:
             for piece in pieces
             if piece.type == PieceType.USER_DEFINED
         ],
+        declared_end=_declared_end(original),
     )
+
+
+def _declared_end(processor: Any) -> DeclaredEnd | None:
+    number = processor.eos_id()
+    if number < 0:  # the library's "none"
+        return None
+    return DeclaredEnd(token=processor.id_to_piece(number), source="the model's eos_id")
 
 
 def is_control(piece: Piece) -> bool:

@@ -31,11 +31,14 @@ from tokenreel.errors import (
     DamageError,
     FormatError,
     MissingExtraError,
+    NoFileError,
     VocabularyError,
 )
 from tokenreel.text.tokenizers.bpe_engines import Gigatoken, TiktokenRanks, gigatoken_of_ranks
+from tokenreel.text.tokenizers.end_of_text import DeclaredEnd
 from tokenreel.text.tokenizers.engine import UnsuitableError
 from tokenreel.text.tokenizers.referenced import Definition, fingerprint_of
+from tokenreel.text.tokenizers.specials import END_OF_TEXT
 
 Ranks = dict[bytes, int]
 
@@ -66,7 +69,7 @@ def define_named(name: str) -> Definition:
     def read(url: str, checksum: str) -> Ranks:
         path = _cache_folder() / hashlib.sha1(url.encode()).hexdigest()
         if not path.is_file():
-            raise ConfigError(
+            raise NoFileError(
                 f"the rank file of the encoding {name!r} is not at hand, and nothing is downloaded",
                 where=path,
                 remedy=f"put {url} there, or save it as {name}.tiktoken and give that path",
@@ -106,6 +109,11 @@ def _define(
         decode_text=partial(_decode, encoding),
         reopen=reopen,
         candidates=(partial(_gigatoken, settings["pat_str"], path),),
+        declared_end=(
+            DeclaredEnd(token=END_OF_TEXT, source="tiktoken's eot_token")
+            if END_OF_TEXT in controls
+            else None
+        ),
     )
 
 

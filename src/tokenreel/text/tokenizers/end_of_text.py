@@ -1,0 +1,122 @@
+"""Which token ends a document: the one that the tokenizer declares.
+
+    tokenizer_config.json, special_tokens_map.json   eos_token, by the rule of transformers
+    generation_config.json                           eos_token_id, where neither names a token
+    a SentencePiece model                            its eos_id
+    tiktoken, "byte"                                 <|endoftext|>, as these define it
+
+Only where nothing is declared, the usual spellings are tried: one of them, and it is taken;
+several, and it is an error that names them, because the wrong one would teach a model to end
+where no document ends.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokenreel.errors import ConfigError, FormatError
+from tokenreel.text.tokenizers.specials import END_OF_TEXT, NGPT_SPECIALS
+
+if TYPE_CHECKING:
+    from tokenreel.text.tokenizers.protocol import Tokenizer
+
+log = logging.getLogger(__name__)
+
+SPELLINGS = (END_OF_TEXT, "</s>", "<|end_of_text|>", "<eos>")
+TURN_END = NGPT_SPECIALS["eot"]  # ends documents too where a vocabulary has nothing else for it
+REMEDY = "name its end token (end_token=…, --end-token; eos_token_id in settings), or append none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredEnd:
+    """The string of an end token, and what declares it."""
+
+    token: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndToken:
+    """The token that ends a document, its id, and what it was taken from."""
+
+    token: str
+    id: int
+    source: str
+
+
+def find_end(tokenizer: Tokenizer) -> EndToken:
+    """Return the end token of a tokenizer, or raise ConfigError if none or several may be it.
+
+    >>> from tokenreel.text.tokenizers import load_tokenizer
+    >>> find_end(load_tokenizer("byte"))
+    EndToken(token='<|endoftext|>', id=256, source='byte')
+    """
+    known = tokenizer.control_ids
+    declared: DeclaredEnd | None = getattr(tokenizer, "declared_end", None)
+    if declared is not None:
+        return take_end(known, declared.token, source=declared.source)
+    found = [token for token in SPELLINGS if token in known]
+    if len(found) > 1:
+        raise ConfigError(
+            "the tokenizer declares no end token, and has several that usually are one",
+            expected="eos_token in tokenizer_config.json",
+            actual=", ".join(found),
+            remedy=REMEDY,
+        )
+    if not found and TURN_END not in known:
+        raise _no_end(known, " or ".join((*SPELLINGS, TURN_END)))
+    token = found[0] if found else TURN_END
+    log.info("the tokenizer declares no end token; by its usual spelling it is %s", token)
+    return EndToken(token=token, id=known[token], source="its usual spelling")
+
+
+def take_end(known: Mapping[str, int], token: str, *, source: str) -> EndToken:
+    """Return a control token as the end token; ConfigError where there is none of that string."""
+    if token not in known:
+        raise _no_end(known, token)
+    return EndToken(token=token, id=known[token], source=source)
+
+
+def _no_end(known: Mapping[str, int], expected: str) -> ConfigError:
+    return ConfigError(
+        "the tokenizer has no such end token",
+        expected=expected,
+        actual=", ".join(sorted(known)) or "no control tokens",
+        remedy=REMEDY,
+    )
+
+
+def declared_in(folder: Path, control_ids: Mapping[str, int]) -> DeclaredEnd | None:
+    """Return the end token that the files beside a tokenizer.json declare, if one does.
+
+    As in transformers, special_tokens_map.json wins over tokenizer_config.json unless that
+    one lists its added tokens itself (added_tokens_decoder), as newer files do.
+    """
+    config = "tokenizer_config.json"
+    contents = {name: _read(folder / name) for name in (config, "special_tokens_map.json")}
+    order = contents if "added_tokens_decoder" in contents[config] else reversed(contents)
+    for name in order:
+        token = contents[name].get("eos_token")
+        token = token.get("content") if isinstance(token, dict) else token
+        if isinstance(token, str) and token:
+            return DeclaredEnd(token=token, source=name)
+    generation = "generation_config.json"
+    ids = _read(folder / generation).get("eos_token_id")
+    first = ids[0] if isinstance(ids, list) and ids else ids
+    names = {number: token for token, number in control_ids.items()}
+    return DeclaredEnd(token=names[first], source=generation) if first in names else None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise FormatError(f"no JSON: {error}", where=path) from None
+    return content if isinstance(content, dict) else {}
