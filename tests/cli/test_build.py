@@ -34,6 +34,7 @@ def test_a_folder_becomes_a_store_with_a_summary(
     shown = capsys.readouterr().out
     assert "12 documents read" in shown and "bytes per token" in shown
     assert "train: " in shown and "val: " in shown and "dropped 0 = 737" in shown
+    assert "documents end with <|endoftext|> (256), from byte" in shown
     assert verify_store(tmp_path / "s").ok
     assert (tmp_path / "s" / "report.html").exists()
 
