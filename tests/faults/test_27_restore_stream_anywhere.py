@@ -30,6 +30,18 @@ def test_a_shuffled_stream_resumes_at_every_step(path: Path, mode: str, prefetch
     check_resume(lambda: Resumable(config), steps=8)
 
 
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_corpus_smaller_than_a_block_resumes_at_every_step(tmp_path: Path, prefetch: int) -> None:
+    path = write_texts(tmp_path / "a.jsonl", texts_of(5))
+    config = config_of(path, packing_mode="bin", grain_prefetch=prefetch)
+    with StreamPipeline(config) as pipeline:
+        next(pipeline)
+        # Reading stands in the middle of a later epoch, with all before it in the buffer.
+        lane = pipeline.get_state()["lanes"]["0"]
+        assert lane["place"]["epoch"] > 1 and lane["buffer"]
+    check_resume(lambda: Resumable(config), steps=10)
+
+
 @pytest.mark.parametrize("end", ["pad", "drop"])
 @pytest.mark.parametrize("mode", ["sequential", "bin"])
 def test_a_stream_that_ends_resumes_up_to_its_end(path: Path, mode: str, end: str) -> None:

@@ -87,6 +87,11 @@ def test_a_token_that_does_not_exist_cannot_be_added(trained: Path, tmp_path: Pa
     path.write_text(json.dumps(definition))
     with pytest.raises(ConfigError, match=r"add_bos is asked for, and the tokenizer names no such"):
         vocabulary_of(path, add_bos=True)
+    with pytest.raises(
+        ConfigError, match=r"add_eos is asked for, and the tokenizer has no such end"
+    ):
+        vocabulary_of(path, add_eos=True)
+    assert vocabulary_of(path, {"eos_token_id": 5}, add_eos=True).eos_id == 5
     assert vocabulary_of(path).pad_id == 0
 
 
@@ -230,3 +235,25 @@ def test_bytes_begin_at_their_offset_and_special_tokens_stand_below(tmp_path: Pa
             ConfigError, match=r"no room below .*byte_offset \(expected .*apart, 0 to"
         ):
             batches_of(config)
+
+
+def test_of_two_end_tokens_that_nothing_declares_none_is_guessed(
+    trained: Path, tmp_path: Path
+) -> None:
+    definition = json.loads(trained.read_text())
+    for token in definition["added_tokens"]:
+        token["content"] = token["content"].replace("<|a|>", "</s>")
+    vocab = definition["model"]["vocab"]
+    if "<|a|>" in vocab:
+        vocab["</s>"] = vocab.pop("<|a|>")
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(definition))
+    assert vocabulary_of(path).eos_id is None
+    with pytest.raises(
+        ConfigError, match=r"add_eos is asked for.*got <\|endoftext\|>, </s>\); say"
+    ):
+        vocabulary_of(path, add_eos=True)
+    ends = vocabulary_of(path).tokenizer.control_ids
+    assert vocabulary_of(path, {"eos_token_id": ends["</s>"]}, add_eos=True).eos_id == ends["</s>"]
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": ends["</s>"]}))
+    assert vocabulary_of(path, add_eos=True).eos_id == ends["</s>"]

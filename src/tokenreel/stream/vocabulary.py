@@ -1,9 +1,9 @@
 """The tokenizer of a stream, its special ids, and the size of vocabulary a model needs.
 
 The size is the larger of the model's and the tokenizer's, rounded up to the multiple.
-Special ids are those of the tokenizer: what its own files name (tokenizer_config.json,
-special_tokens_map.json), else the usual strings; where it has none, or auto_set_special_tokens
-is off, the model's. A setting of the model that does not hold is logged. A name of the hub is
+Special ids are those of the tokenizer: what its own files name (end_of_text.py for the end,
+tokenizer_config.json and special_tokens_map.json for the others), else the usual strings; where
+it has none, or auto_set_special_tokens is off, the model's. A setting of the model that does not hold is logged. A name of the hub is
 fetched once, files of the tokenizer alone; code that comes with it is never run.
 
 Bytes have special ids of their own: end 256, begin 261, padding 262 (257 to 260 are those of
@@ -25,10 +25,10 @@ from tokenreel.errors import ConfigError, FormatError, InputError, MissingExtraE
 from tokenreel.stream.settings import ModelSettings, TokenizerSettings
 from tokenreel.text.tokenizers import (
     END_OF_TEXT,
-    NGPT_SPECIALS,
     Encoded,
     Tokenizer,
     byte_tokenizer,
+    find_end,
     load_tokenizer,
 )
 from tokenreel.text.tokenizers.byte import DEFAULT_SPECIALS
@@ -38,7 +38,6 @@ log = logging.getLogger(__name__)
 BEGIN, PAD = "<|begin_of_text|>", "<|pad|>"
 USUAL = {
     "bos": ("<s>", BEGIN, "<bos>", END_OF_TEXT),
-    "eos": (END_OF_TEXT, "</s>", "<|end_of_text|>", "<eos>", NGPT_SPECIALS["eot"]),
     "pad": ("<pad>", PAD, "<|finetune_right_pad_id|>", "[PAD]"),
 }
 NAMING_FILES = ("tokenizer_config.json", "special_tokens_map.json")
@@ -82,23 +81,20 @@ def open_vocabulary(
         path = _local(settings.hf_name_or_path or "")
         spec, named = str(path), _named_tokens(path)
         tokenizer = load_tokenizer(path, engine=settings.engine)
-    ids = _chosen(
-        given,
-        {role: _found(role, tokenizer.control_ids, named) for role in given},
-        tokenizer_wins=settings.auto_set_special_tokens,
-    )
+    found = {role: _found(role, tokenizer.control_ids, named) for role in USUAL}
+    found["eos"] = _end(tokenizer, is_needed=settings.add_eos and given["eos"] is None)
+    ids = _chosen(given, found, tokenizer_wins=settings.auto_set_special_tokens)
     multiple = settings.vocab_size_multiple
     size = -(-max(model.vocab_size or 0, tokenizer.vocab_size) // multiple) * multiple
     _check_ids(ids, size)
-    for role, is_added in (("bos", settings.add_bos), ("eos", settings.add_eos)):
-        if is_added and ids[role] is None:
-            raise ConfigError(
-                f"data.tokenizer.add_{role} is asked for, and the tokenizer names no such token",
-                where=spec,
-                expected=" or ".join(USUAL[role]),
-                actual=", ".join(sorted(tokenizer.control_ids)) or "no control tokens",
-                remedy=f"say which with model.{role}_token_id",
-            )
+    if settings.add_bos and ids["bos"] is None:
+        raise ConfigError(
+            "data.tokenizer.add_bos is asked for, and the tokenizer names no such token",
+            where=spec,
+            expected=" or ".join(USUAL["bos"]),
+            actual=", ".join(sorted(tokenizer.control_ids)) or "no control tokens",
+            remedy="say which with model.bos_token_id",
+        )
     # Padding is known by position: where no token is meant for it, any will do.
     pad = next((ids[role] for role in ("pad", "eos") if ids[role] is not None), 0)
     return Vocabulary(
@@ -186,6 +182,21 @@ def _bytes(offset: int, given: Mapping[str, int | None]) -> Tokenizer:
         )
     names = {"pad": PAD, "bos": BEGIN, "eos": END_OF_TEXT}
     return OffsetBytes(offset, {names[role]: number or 0 for role, number in ids.items()})
+
+
+def _end(tokenizer: Tokenizer, *, is_needed: bool) -> int | None:
+    """Return the id of the end token; where none or several may be it, None or ConfigError."""
+    try:
+        return find_end(tokenizer).id
+    except ConfigError as error:
+        if not is_needed:
+            return None
+        raise ConfigError(
+            f"data.tokenizer.add_eos is asked for, and {error.what}",
+            expected=error.expected,
+            actual=error.actual,
+            remedy="say which with model.eos_token_id",
+        ) from None
 
 
 def _found(role: str, control_ids: Mapping[str, int], named: Mapping[str, str]) -> int | None:
