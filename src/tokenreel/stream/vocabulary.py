@@ -3,8 +3,9 @@
 The size is the larger of the model's and the tokenizer's, rounded up to the multiple.
 Special ids are those of the tokenizer: what its own files name (end_of_text.py for the end,
 tokenizer_config.json and special_tokens_map.json for the others), else the usual strings; where
-it has none, or auto_set_special_tokens is off, the model's. A setting of the model that does not hold is logged. A name of the hub is
-fetched once, files of the tokenizer alone; code that comes with it is never run.
+it has none, or auto_set_special_tokens is off, the model's. A setting of the model that does
+not hold is logged. A name of the hub is fetched once, files of the tokenizer alone; code that
+comes with it is never run.
 
 Bytes have special ids of their own: end 256, begin 261, padding 262 (257 to 260 are those of
 chats); with byte_offset, below the bytes: the model's, else padding 0, begin 1, end 2.
@@ -41,7 +42,14 @@ USUAL = {
     "pad": ("<pad>", PAD, "<|finetune_right_pad_id|>", "[PAD]"),
 }
 NAMING_FILES = ("tokenizer_config.json", "special_tokens_map.json")
-FETCHED = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt")
+FETCHED = (
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab*",
+    "merges.txt",
+    "generation_config.json",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,19 +90,14 @@ def open_vocabulary(
         spec, named = str(path), _named_tokens(path)
         tokenizer = load_tokenizer(path, engine=settings.engine)
     found = {role: _found(role, tokenizer.control_ids, named) for role in USUAL}
-    found["eos"] = _end(tokenizer, is_needed=settings.add_eos and given["eos"] is None)
+    is_needed = settings.add_eos and given["eos"] is None
+    found["eos"] = _end(tokenizer, where=spec, is_needed=is_needed)
     ids = _chosen(given, found, tokenizer_wins=settings.auto_set_special_tokens)
     multiple = settings.vocab_size_multiple
     size = -(-max(model.vocab_size or 0, tokenizer.vocab_size) // multiple) * multiple
     _check_ids(ids, size)
     if settings.add_bos and ids["bos"] is None:
-        raise ConfigError(
-            "data.tokenizer.add_bos is asked for, and the tokenizer names no such token",
-            where=spec,
-            expected=" or ".join(USUAL["bos"]),
-            actual=", ".join(sorted(tokenizer.control_ids)) or "no control tokens",
-            remedy="say which with model.bos_token_id",
-        )
+        raise _no_begin(tokenizer, where=spec)
     # Padding is known by position: where no token is meant for it, any will do.
     pad = next((ids[role] for role in ("pad", "eos") if ids[role] is not None), 0)
     return Vocabulary(
@@ -184,7 +187,17 @@ def _bytes(offset: int, given: Mapping[str, int | None]) -> Tokenizer:
     return OffsetBytes(offset, {names[role]: number or 0 for role, number in ids.items()})
 
 
-def _end(tokenizer: Tokenizer, *, is_needed: bool) -> int | None:
+def _no_begin(tokenizer: Tokenizer, *, where: str) -> ConfigError:
+    return ConfigError(
+        "data.tokenizer.add_bos is asked for, and the tokenizer names no such token",
+        where=where,
+        expected=" or ".join(USUAL["bos"]),
+        actual=", ".join(sorted(tokenizer.control_ids)) or "no control tokens",
+        remedy="say which with model.bos_token_id",
+    )
+
+
+def _end(tokenizer: Tokenizer, *, where: str, is_needed: bool) -> int | None:
     """Return the id of the end token; where none or several may be it, None or ConfigError."""
     try:
         return find_end(tokenizer).id
@@ -193,6 +206,7 @@ def _end(tokenizer: Tokenizer, *, is_needed: bool) -> int | None:
             return None
         raise ConfigError(
             f"data.tokenizer.add_eos is asked for, and {error.what}",
+            where=where,
             expected=error.expected,
             actual=error.actual,
             remedy="say which with model.eos_token_id",
