@@ -13,9 +13,12 @@ from tokenreel.store.narrow import OutOfVocabularyError
 
 # What an error of ours is besides: programs written for the originals catch these.
 OF_PYTHON = {
+    errors.ConfigError: ValueError,
+    errors.InputError: ValueError,
     errors.MismatchError: ValueError,
     errors.VocabularyError: ValueError,
     errors.NoStoreError: FileNotFoundError,
+    errors.NoInputError: FileNotFoundError,
     errors.NoFileError: FileNotFoundError,
     errors.MissingFileError: FileNotFoundError,
     errors.EndlessError: TypeError,
@@ -29,6 +32,7 @@ EXAMPLES = [
     errors.NoStoreError("there is no such file or folder", where="gone"),
     errors.NoFileError("no file matches", where="tokens", actual="'*.npy'"),
     errors.MissingFileError("the link leads nowhere", where="a.bin", remedy="restore the file"),
+    errors.NoInputError("no file matches", where="gone"),
     errors.EndlessError("a stream has no length"),
 ]
 

@@ -14,9 +14,10 @@
     │   └── EmptyError         there is nothing to write
     ├── MismatchError          two things that must agree do not, field by field (ValueError)
     ├── VocabularyError        a token id outside the vocabulary or the token dtype (ValueError)
-    ├── InputError             a document or chat that cannot be used as it is
+    ├── InputError             a document or chat that cannot be used as it is (ValueError)
+    │   └── NoInputError       no file to read where the sources point (FileNotFoundError)
     ├── WorkerError            a worker process was lost
-    ├── ConfigError            an argument or configuration value that makes no sense
+    ├── ConfigError            an argument or configuration value without sense (ValueError)
     │   ├── NoFileError        a name or pattern that no file has (FileNotFoundError)
     │   └── EndlessError       the length of something that has no end (TypeError)
     └── MissingExtraError      an optional package is not installed (ImportError)
@@ -161,15 +162,23 @@ class VocabularyError(TokenreelError, ValueError):
     """A token id outside the vocabulary or the token dtype."""
 
 
-class InputError(TokenreelError):
+class InputError(TokenreelError, ValueError):
     """A document or chat that cannot be used as it is."""
+
+
+class NoInputError(InputError, FileNotFoundError):
+    """No file to read where the sources point."""
+
+    errno = ENOENT
+    # That of ValueError, which comes first, would make it too small.
+    __new__ = FileNotFoundError.__new__  # type: ignore[assignment]
 
 
 class WorkerError(TokenreelError):
     """A worker process was lost."""
 
 
-class ConfigError(TokenreelError):
+class ConfigError(TokenreelError, ValueError):
     """An argument or configuration value that makes no sense."""
 
 
@@ -177,6 +186,8 @@ class NoFileError(ConfigError, FileNotFoundError):
     """A name or pattern that no file has."""
 
     errno = ENOENT
+    # That of ValueError, which comes first, would make it too small.
+    __new__ = FileNotFoundError.__new__  # type: ignore[assignment]
 
 
 class EndlessError(ConfigError, TypeError):

@@ -82,15 +82,17 @@ def make(kind: type[Kind], content: Mapping[str, Any], *, where: Any, typed: boo
     except ValidationError as error:
         # A misspelt key is missing too: the spelling is what helps.
         first = min(error.errors(), key=lambda item: item["type"] != UNKNOWN)
+        # What __post_init__ raises is a ValueError, which pydantic keeps as the cause.
+        ours = first.get("ctx", {}).get("error")
+        if isinstance(ours, ConfigError):
+            raise ConfigError(
+                ours.what,
+                where=ours.where or where,
+                expected=ours.expected,
+                actual=ours.actual,
+                remedy=ours.remedy,
+            ) from None
         raise _translated(first, kind, where) from error
-    except ConfigError as error:
-        raise ConfigError(
-            error.what,
-            where=error.where or where,
-            expected=error.expected,
-            actual=error.actual,
-            remedy=error.remedy,
-        ) from None
 
 
 def _as_json(content: Mapping[str, Any], where: Any) -> str:

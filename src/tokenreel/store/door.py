@@ -13,7 +13,7 @@ from types import ModuleType
 
 import numpy as np
 
-from tokenreel.errors import ConfigError, LayoutError
+from tokenreel.errors import ConfigError, LayoutError, NoStoreError
 from tokenreel.store.arrays import check_mode
 from tokenreel.store.layouts import (
     bare,
@@ -85,7 +85,7 @@ def _recognise(path: Path) -> ModuleType:
             return module
         reasons[module.NAME] = reason
     if not path.exists() and not path.with_name(path.name + ".idx").exists():
-        raise LayoutError("there is no such file or folder", where=path)
+        raise NoStoreError("there is no such file or folder", where=path)
     tried = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
     raise LayoutError(
         f"this is no layout that tokenreel knows ({tried})",

@@ -223,3 +223,16 @@ def test_importing_the_room_loads_no_tokenizer_library() -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert result.stdout.strip() == "[]", result.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "twice"), [(b"//8= 0", "a rank"), (b"AA== 99999", "a token")], ids=["rank", "token"]
+)
+def test_a_rank_file_with_something_twice_is_refused(
+    line: bytes, twice: str, folder: Path, tmp_path: Path
+) -> None:
+    shutil.copy(folder / "tiktoken.json", tmp_path)
+    content = (folder / "tiktoken.tiktoken").read_bytes().rstrip(b"\n")
+    (tmp_path / "tiktoken.tiktoken").write_bytes(content + b"\n" + line + b"\n")
+    with pytest.raises(FormatError, match=f"{twice} stands in the rank file twice"):
+        load_tokenizer(tmp_path / "tiktoken.tiktoken")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenreel.errors import DamageError, FormatError, LayoutError
+from tokenreel.errors import DamageError, FormatError, LayoutError, MissingFileError
 from tokenreel.store.arrays import ArrayFile
 from tokenreel.store.documents import DocumentIndex, Offsets, Starts
 from tokenreel.store.layouts.foreign import Declared, assemble, token_file
@@ -90,7 +90,7 @@ def _declare(options: OpenOptions, metadata: Metadata) -> Declared:
 
 def _require(path: Path, size: int) -> int:
     if size == BROKEN:
-        raise DamageError("the file is missing", where=path, remedy="restore the file")
+        raise MissingFileError("the file is missing", where=path, remedy="restore the file")
     return size
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenreel.errors import ConfigError, DamageError, UnfinishedError
+from tokenreel.errors import ConfigError, DamageError, MissingFileError, UnfinishedError
 from tokenreel.store.arrays import ArrayFile
 from tokenreel.store.blocks import block_digests, root_digest
 from tokenreel.store.documents import DocumentIndex, Offsets
@@ -143,7 +143,8 @@ def _check_file(
 ) -> None:
     actual = sizes.get(name)
     if actual is None or (expected is not None and actual != expected):
-        raise DamageError(
+        kind = MissingFileError if actual is None else DamageError
+        raise kind(
             "the file is missing" if actual is None else "the file has the wrong size",
             where=root / folder / name,
             expected=None if expected is None else f"{expected:,} bytes",

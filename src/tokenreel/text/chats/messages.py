@@ -113,9 +113,10 @@ class Place:
         if isinstance(value, str):
             value = self.parsed(value)
         try:
-            return self.text(canonical_json(value))
+            written = canonical_json(value)
         except (TypeError, ValueError, RecursionError) as error:
             raise self.error(f"cannot be written as JSON: {error}") from error
+        return self.text(written)
 
     def parsed(self, text: str) -> object:
         """Return what a JSON text says; a repeated key, NaN and Infinity are errors."""

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokenreel.errors import ConfigError, InputError
+from tokenreel.errors import ConfigError, NoInputError
 
 KINDS = ("jsonl", "parquet", "text")
 JSONL_SUFFIXES = frozenset({".jsonl", ".ndjson"})
@@ -103,7 +103,7 @@ def _expand(spec: str, kind: str | None) -> tuple[Path, list[tuple[Path, str]], 
         files = _sorted(match for match in matches if match.is_file())
         if files:
             return _fixed_part(path), [(file, kind or _kind_or_error(file)) for file in files], []
-    raise InputError(
+    raise NoInputError(
         "no file matches",
         where=spec,
         remedy="check the path; documents held in memory are passed as InMemory(texts)",
@@ -124,7 +124,7 @@ def _search(folder: Path, kind: str | None) -> tuple[Path, list[tuple[Path, str]
     wanted = kind or (present[0] if present else None)
     files = [(path, found) for path, found in kinds.items() if found and found == wanted]
     if not files:
-        raise InputError(
+        raise NoInputError(
             "the folder holds no file that can be read",
             where=folder,
             expected=f"files of kind {wanted}" if wanted else "JSONL, Parquet or text files",

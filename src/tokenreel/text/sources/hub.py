@@ -198,12 +198,13 @@ class HubSource(TextSource):
             loaded = datasets.load_from_disk(chosen.id)
             table = loaded[chosen.split] if isinstance(loaded, dict) else loaded
             return table.to_iterable_dataset() if chosen.streaming else table
+        revision = self.revision()  # whose errors say more than those of load_dataset
         try:
             return datasets.load_dataset(
                 chosen.id,
                 chosen.config,
                 split=chosen.split,
-                revision=self.revision(),
+                revision=revision,
                 streaming=chosen.streaming,
             )
         except (ValueError, FileNotFoundError) as error:

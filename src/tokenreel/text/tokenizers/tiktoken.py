@@ -124,18 +124,28 @@ def read_ranks(data: bytes, path: Path) -> Ranks:
     {b'a': 0, b'b': 1}
     """
     ranks: Ranks = {}
+    seen: set[int] = set()
     for number, line in enumerate(data.splitlines(), start=1):
         if not line:
             continue
         try:
-            token, rank = line.split()
-            ranks[base64.b64decode(token, validate=True)] = int(rank)
+            spelled, given = line.split()
+            token, rank = base64.b64decode(spelled, validate=True), int(given)
         except ValueError as error:
             raise FormatError(
                 f"not a line of a rank file: {error}",
                 where=f"{path}:{number}",
                 expected="a token in base64 and its rank",
             ) from None
+        if token in ranks or rank in seen:  # tiktoken itself would panic, past every handler
+            twice = "token" if token in ranks else "rank"
+            raise FormatError(
+                f"a {twice} stands in the rank file twice",
+                where=f"{path}:{number}",
+                actual=given.decode(errors="replace"),
+            )
+        ranks[token] = rank
+        seen.add(rank)
     return ranks
 
 
