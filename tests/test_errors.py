@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import pickle
+from pathlib import Path
 
 import pytest
 
-from tokenreel import errors
+from tokenreel import Recipe, StoreWriter, errors, load_tokenizer, open_store
 from tokenreel.errors import MismatchError, MissingExtraError, TokenreelError
 from tokenreel.store.narrow import OutOfVocabularyError
 
@@ -86,3 +87,17 @@ def test_every_error_of_the_tree_is_drawn_at_the_top_of_its_module() -> None:
     assert len(classes) > 10
     for name in classes:
         assert name in errors.__doc__, name
+
+
+def test_whatever_is_not_there_is_a_file_not_found_too(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        Recipe.read(tmp_path / "none.toml")
+    with pytest.raises(FileNotFoundError):
+        open_store(tmp_path / "none")
+    with pytest.raises(FileNotFoundError):
+        load_tokenizer("none.json")
+    with StoreWriter(tmp_path / "s", vocab_size=9) as writer:
+        writer.add([1, 2, 3])
+    (tmp_path / "s" / "train" / "shard_00000.bin").unlink()
+    with pytest.raises(FileNotFoundError):
+        open_store(tmp_path / "s")

@@ -18,7 +18,7 @@ from typing import Any
 from xml.parsers import expat
 
 from tokenreel.config.yaml import parse_yaml
-from tokenreel.errors import ConfigError, FormatError
+from tokenreel.errors import ConfigError, FormatError, NoFileError
 
 MAX_BYTES = 16 << 20
 MAX_DEPTH = 64
@@ -57,7 +57,8 @@ def read_table(path: str | PathLike[str]) -> Table:
         content = parse(data, place)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, FormatError) as error:
         said = error.what if isinstance(error, FormatError) else error
-        raise ConfigError(f"cannot be read: {said}", where=place) from error
+        kind = NoFileError if isinstance(error, FileNotFoundError) else ConfigError
+        raise kind(f"cannot be read: {said}", where=place) from error
     if parse is not _parse_xml:
         return Table(content=content, where=place)
     ((root, below),) = content.items()

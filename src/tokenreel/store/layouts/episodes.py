@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenreel.errors import DamageError, FormatError, LayoutError
+from tokenreel.errors import DamageError, FormatError, LayoutError, MissingFileError
 from tokenreel.store.arrays import ArrayFile
 from tokenreel.store.documents import DocumentIndex, Pairs
 from tokenreel.store.layouts.foreign import Declared, assemble
@@ -179,7 +179,8 @@ def _array(folder: Folder, name: str, dtype: np.dtype, record_bytes: int = 0) ->
     path, size = folder.path / name, folder.files.get(name, BROKEN)
     record_bytes = record_bytes or dtype.itemsize
     if size == BROKEN or size % record_bytes:
-        raise DamageError(
+        kind = MissingFileError if size == BROKEN else DamageError
+        raise kind(
             "the file is missing" if size == BROKEN else f"the file ends at byte {size:,}, amid it",
             where=path,
             expected=f"a multiple of {record_bytes} bytes",

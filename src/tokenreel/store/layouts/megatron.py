@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenreel.errors import DamageError, FormatError, LayoutError
+from tokenreel.errors import DamageError, FormatError, LayoutError, MissingFileError
 from tokenreel.store.arrays import ArrayFile
 from tokenreel.store.documents import DocumentIndex
 from tokenreel.store.layouts.foreign import agree_dtype, assemble
@@ -191,7 +191,8 @@ def _shard(prefix: Path, header: Header, dtype: np.dtype, mode: str) -> Shard:
         size = BROKEN
     expected = _tokens_end(header)
     if size != expected:
-        raise DamageError(
+        kind = MissingFileError if size == BROKEN else DamageError
+        raise kind(
             "the file is missing" if size == BROKEN else "the tokens are not what the index says",
             where=path,
             expected=f"{expected:,} bytes",
