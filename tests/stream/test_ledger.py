@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tests.stream.making import batches_of, config_of, documents_in, texts_of, w
 
 from tokenreel.errors import InputError
 from tokenreel.stream.batches import stats_of
+from tokenreel.text.sources import InMemory
 
 
 @pytest.mark.parametrize("mode", ["sequential", "bin"])
@@ -140,3 +142,30 @@ def test_a_changed_pad_id_changes_no_label() -> None:
             for other in others:
                 assert np.array_equal(one.labels, other.labels)
                 assert np.array_equal(one.attention_mask, other.attention_mask)
+
+
+@pytest.mark.parametrize("mode", ["sequential", "bin"])
+def test_what_the_end_leaves_over_is_counted_once_wherever_it_was_resumed(mode: str) -> None:
+    """A row without a target, and documents without a token, come after all that is shown."""
+    config = config_of(
+        Path("none"),
+        packing_mode=mode,
+        packing_max_docs_per_bin=1,
+        repeat=False,
+        shuffle=False,
+        num_lanes=2,
+        train_on_eos=False,
+        train_seq_len=4,
+    )
+    source = InMemory(["abc", "abc", "abc", "abc", "abc", "x", "", ""])
+    config["data"]["tokenizer"]["add_eos"] = mode == "bin"
+    whole = batches_of(config, source=source)
+    states = [whole.get_state()]
+    states += [whole.get_state() for _ in whole]
+    told = stats_of(whole.get_state(), seq_len=4)
+    assert told["documents"] == 8 and told["pending"] == 0
+    for state in states:
+        resumed = batches_of(config, source=source)
+        resumed.set_state(state)
+        list(resumed)
+        assert stats_of(resumed.get_state(), seq_len=4) == told

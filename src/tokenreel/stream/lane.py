@@ -66,7 +66,7 @@ class Lane:
         self._held, self._taken, self.counts = held, taken, counts
         self._waiting: list[Rows] = []
         self._source = self._rows(held, taken)
-        self._epoch = held.after.epoch
+        self._reached = held.after
 
     def take(self, num_rows: int) -> list[dict[str, np.ndarray]]:
         """Return arrays of the next rows, so many together or, at the end, fewer."""
@@ -105,9 +105,15 @@ class Lane:
                 if len(kept):
                     fruitful = kept.marks[-1][0].after.epoch
                     yield kept
-                elif carried[COLUMN["dropped"]] and self._epoch - fruitful >= FRUITLESS_EPOCHS:
-                    raise _fruitless(f"{carried[COLUMN['documents']]:,} documents without")
+                elif carried[COLUMN["dropped"]]:
+                    self._check_patience(fruitful, carried)
+        # Rows that nobody was given are counted now, and must not be met again.
         self.counts = self.counts + carried
+        self._held, self._taken = no_documents(self._reached), 0
+
+    def _check_patience(self, fruitful: int, carried: np.ndarray) -> None:
+        if self._reached.epoch - fruitful >= FRUITLESS_EPOCHS:
+            raise _fruitless(f"{carried[COLUMN['documents']]:,} documents without")
 
     def _encoded(self, place: Place) -> Generator[Chunk, None, None]:
         chunks = self._chunks(place)
@@ -126,14 +132,14 @@ class Lane:
             documents for _, documents in self._arrivals.epochs(place)
         ):
             chunk = self._encoder.encode(group)
-            self._epoch = chunk.after.epoch
+            self._reached = chunk.after
             if len(chunk.ids):
-                silent = self._epoch + 1
-            elif silent < self._epoch:
+                silent = chunk.after.epoch + 1
+            elif silent < chunk.after.epoch:
                 break
             self._keep(group, chunk.documents)
             yield chunk
-        if silent <= self._epoch:
+        if silent <= self._reached.epoch:
             raise _fruitless("an epoch without a token")
         if self._cache is not None:
             self._cache.commit()

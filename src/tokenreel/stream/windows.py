@@ -89,13 +89,12 @@ class WindowPacker:
         size = len(buffer.ids)
         if self._pads and size > 1:
             rows = self._windows(buffer, 0, 1, is_start=is_start)
-            stop = np.array([size, size + 1])
-        else:
-            rows = self._masking.no_rows()
-            stop = np.array([1 - is_start, size + 1])
-            left = max(size - int(stop[0]), 0)
-            rows.rest[:] += counts_of(1, tokens=left, dropped=left)[0]
-        rows.rest[:] += _documents(buffer, stop)[0]
+            rows.counts[:] += _documents(buffer, np.array([size, size + 1]))  # those without tokens
+            return rows
+        rows, first = self._masking.no_rows(), 1 - is_start
+        left = max(size - first, 0)
+        rows.rest[:] += counts_of(1, tokens=left, dropped=left)[0]
+        rows.rest[:] += _documents(buffer, np.array([first, size + 1]))[0]
         return rows
 
 
