@@ -182,6 +182,7 @@ if rank == 0:
 """
 
 
+@pytest.mark.soak
 def test_after_a_torn_step_all_take_the_weights_of_the_rank_that_has_done_it(
     store: Path, tmp_path: Path
 ) -> None:

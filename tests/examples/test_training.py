@@ -11,11 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 from tests.examples.conftest import EXAMPLES, finish, run, start
-<<<<<<< HEAD
 from tests.forked import Forks
-=======
 from torch.nn.functional import cross_entropy
->>>>>>> main
 
 import tokenreel
 from tokenreel import Feed, Recipe, Source
