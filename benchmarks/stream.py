@@ -212,7 +212,7 @@ def _resuming(folder: Path, path: Path) -> list[Row]:
         took = best_seconds({"resume": resume}, rounds=5)["resume"]
         rows += [
             Row(name=f"{mode}: resumed, first batch", value=1000 * took, unit="ms"),
-            at_most(f"{mode}: state", len(json.dumps(state)) / 1024, "KiB", target=16),
+            at_most(f"{mode}: state", len(json.dumps(state)) / 1024, "KiB", target=1024),
         ]
     return rows
 

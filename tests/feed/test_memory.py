@@ -74,7 +74,7 @@ def test_batches_that_nobody_holds_lend_their_memory(feed: Feed) -> None:
 def test_what_is_held_of_a_batch_stays_as_it_is(feed: Feed, prefetch: int) -> None:
     stream = feed.stream(prefetch=prefetch, extra=("attention_mask",))
     held = {
-        batch.step: (batch.input_ids[1:], memoryview(batch.labels), batch.attention_mask[0, ::2])
+        batch.step: (batch.input_ids[1:], batch.labels.data, batch.attention_mask[0, ::2])
         for batch in islice(stream, 60)
     }
     for step, (inputs, labels, mask) in held.items():
