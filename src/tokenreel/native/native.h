@@ -67,9 +67,8 @@ static inline uint64_t tokenreel_scramble(uint64_t number, uint64_t key) {
     return mixed ^ (mixed >> 31);
 }
 
-/* order.c: the rows of a step dealt to its seats, as order/deal.py does; `keys` has room for them */
-tokenreel_permutation tokenreel_deal(uint64_t key, uint64_t step, uint64_t num_rows,
-                                     uint64_t keys[TOKENREEL_ROUNDS]);
+/* order.c: which row of a step sits in each seat, as order/deal.py has it; fewer than 2^32 rows */
+void tokenreel_deal(uint64_t key, uint64_t step, Py_ssize_t num_rows, int64_t *rows);
 
 /* order.c: a mixture, the tables of order/mixture.py: starts [segments]; shares, slopes, totals
  * [segments][sources]; the others [sources] */

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 
 #define ROUNDS TOKENREEL_ROUNDS
-#define SMALLEST_SIDE 8 /* of a permutation, as in order/permutation.py */
 
 static inline uint64_t round_of(uint64_t half, uint64_t key, uint64_t size) {
     uint64_t mixed = (half ^ key) * UINT64_C(0xBF58476D1CE4E5B9);
@@ -103,15 +102,16 @@ done:
     return result;
 }
 
-tokenreel_permutation tokenreel_deal(uint64_t key, uint64_t step, uint64_t num_rows,
-                                     uint64_t keys[TOKENREEL_ROUNDS]) {
-    uint64_t of_step = tokenreel_scramble(step, key), a = 0;
-    for (uint64_t i = 0; i < ROUNDS; i++) keys[i] = tokenreel_scramble(i, of_step);
-    while (a * a < num_rows) a++; /* as many as a side of a square has; batches are small */
-    if (a < SMALLEST_SIDE) a = SMALLEST_SIDE;
-    uint64_t b = (num_rows + a - 1) / a;
-    if (b < SMALLEST_SIDE) b = SMALLEST_SIDE;
-    return (tokenreel_permutation){.length = num_rows, .a = a, .b = b, .keys = keys};
+void tokenreel_deal(uint64_t key, uint64_t step, Py_ssize_t num_rows, int64_t *rows) {
+    uint64_t of_step = tokenreel_scramble(step, key);
+    for (Py_ssize_t seat = 0; seat < num_rows; seat++) rows[seat] = seat;
+    for (Py_ssize_t seat = num_rows - 1; seat > 0; seat--) {
+        uint64_t hashed = tokenreel_scramble((uint64_t)seat, of_step), size = (uint64_t)seat + 1;
+        uint64_t other = ((hashed >> 32) * size + (((hashed & UINT32_MAX) * size) >> 32)) >> 32;
+        int64_t row = rows[seat];
+        rows[seat] = rows[other];
+        rows[other] = row;
+    }
 }
 
 typedef tokenreel_mixture mixture;

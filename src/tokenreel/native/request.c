@@ -12,25 +12,18 @@
 
 typedef tokenreel_request request;
 
-/* Values through the permutations of the same places; 0 without memory. */
-static int permute_by(uint64_t *values, const tokenreel_permutation *tables, int is_one, Py_ssize_t count) {
-    const tokenreel_permutation **chosen = malloc((size_t)(count + 1) * sizeof *chosen);
-    if (!chosen) return 0;
-    for (Py_ssize_t i = 0; i < count; i++) chosen[i] = is_one ? tables : &tables[i];
-    tokenreel_permute_rows(values, chosen, count);
-    free(chosen);
-    return 1;
-}
-
 /* Positions of the rows in the seats that are asked for, counted from the step's first; padding
  * gets 0. */
 static int64_t deal(const request *q, int64_t *position) {
-    for (Py_ssize_t i = 0; i < q->count; i++)
-        position[i] = q->seats[i] < 0 || q->seats[i] >= q->num_rows ? 0 : q->seats[i];
-    if (!q->deal || q->num_rows < 2) return 0;
-    uint64_t keys[TOKENREEL_ROUNDS];
-    tokenreel_permutation p = tokenreel_deal(*q->deal, q->step, (uint64_t)q->num_rows, keys);
-    return permute_by((uint64_t *)position, &p, 1, q->count) ? 0 : TOKENREEL_MEMORY;
+    int64_t *rows = NULL;
+    if (q->deal && !(rows = malloc((size_t)(q->num_rows + 1) * sizeof *rows))) return TOKENREEL_MEMORY;
+    if (rows) tokenreel_deal(*q->deal, q->step, q->num_rows, rows);
+    for (Py_ssize_t i = 0; i < q->count; i++) {
+        int64_t seat = q->seats[i];
+        position[i] = seat < 0 || seat >= q->num_rows ? 0 : rows ? rows[seat] : seat;
+    }
+    free(rows);
+    return 0;
 }
 
 /* Source and number, through all epochs, of the rows at these positions. */
@@ -65,7 +58,8 @@ static int64_t mix(const request *q, int32_t *source, int64_t *row) {
 /* Numbers of rows through all epochs to rows of their plans. */
 static int64_t permute(const request *q, const int32_t *source, int64_t *row) {
     tokenreel_permutation *tables = malloc((size_t)(q->count + 1) * sizeof *tables);
-    int64_t missing = tables ? 0 : TOKENREEL_MEMORY;
+    const tokenreel_permutation **chosen = malloc((size_t)(q->count + 1) * sizeof *chosen);
+    int64_t missing = tables && chosen ? 0 : TOKENREEL_MEMORY;
     for (Py_ssize_t i = 0; i < q->count && !missing; i++) {
         const tokenreel_source *s = &q->sources[source[i]];
         int64_t number = row[i], epoch = number / s->num_rows - s->epoch;
@@ -78,9 +72,11 @@ static int64_t permute(const request *q, const int32_t *source, int64_t *row) {
         tables[i] = (tokenreel_permutation){.length = (uint64_t)s->num_rows, .a = p[0], .b = p[1],
                                             .keys = p + 2};
         if (!is_moved) tables[i].a = 0, tables[i].b = 1; /* with these sides nothing moves */
+        chosen[i] = &tables[i];
     }
-    if (!missing && !permute_by((uint64_t *)row, tables, 0, q->count)) missing = TOKENREEL_MEMORY;
+    if (!missing) tokenreel_permute_rows((uint64_t *)row, chosen, q->count);
     free(tables);
+    free(chosen);
     return missing;
 }
 
