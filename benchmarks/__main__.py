@@ -1,4 +1,4 @@
-"""Run benchmarks: `python -m benchmarks store --json store.json`, or `all`."""
+"""Run benchmarks: `python -m benchmarks store order --json rows.json`, or `all`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ NAMES = ("store", "text", "build", "feed", "adapters", "order", "packing", "stre
 def main() -> None:
     """Run the named benchmarks and report each."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("name", choices=(*NAMES, "all"))
+    parser.add_argument("names", nargs="+", choices=(*NAMES, "all"))
     parser.add_argument("--json", type=Path, help="write the rows here as well")
     args = parser.parse_args()
-    names = NAMES if args.name == "all" else (args.name,)
+    names = NAMES if "all" in args.names else args.names
     rows: list[Row] = []
     for name in names:
         measured: list[Row] = importlib.import_module(f"benchmarks.{name}").measure()
