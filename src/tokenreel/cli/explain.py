@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from tokenreel.cli.output import emit
 from tokenreel.cli.recipe_option import add_recipe, open_feed
+from tokenreel.cli.tokenizer_option import add_tokenizer
 from tokenreel.feed.trace import Explained, Segment
 
 SHOWN_CHARACTERS = 96
@@ -19,12 +20,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser)
     parser.add_argument("step", type=int, help="the step, counted from 0")
     parser.add_argument("--row", type=int, help="only this row of the global batch")
-    parser.add_argument("--tokenizer", help="decode the segments with it")
+    add_tokenizer(parser, purpose="decode the segments with it")
 
 
 def run(args: argparse.Namespace) -> int:
     """Explain the step."""
-    explained = open_feed(args).explain(args.step, tokenizer=args.tokenizer)
+    explained = open_feed(args).explain(
+        args.step, tokenizer=args.tokenizer, force_tokenizer=args.force_tokenizer
+    )
     emit(args, explained.as_dict(), lambda console: _draw(console, explained, args.row))
     return 0
 

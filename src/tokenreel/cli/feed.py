@@ -12,10 +12,12 @@ from rich.markup import escape
 
 from tokenreel.cli.output import emit
 from tokenreel.cli.recipe_option import add_recipe
+from tokenreel.cli.tokenizer_option import add_tokenizer
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe
 from tokenreel.progress import Progress, bars
+from tokenreel.text.tokenizers import load_tokenizer
 
 DEFAULT_STEPS = 200
 
@@ -29,6 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--prefetch", type=int, default=0, help="batches made ahead")
     parser.add_argument("--threads", type=int, default=1, help="threads that make them")
+    add_tokenizer(parser, purpose="the tokenizer of the model")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -36,6 +39,8 @@ def run(args: argparse.Namespace) -> int:
     if args.steps is not None and args.steps < 1:
         raise ConfigError("bad number of steps", expected=">= 1", actual=args.steps)
     feed = Feed(Recipe.read(args.recipe, overrides=args.set), threads=args.threads)
+    if args.tokenizer and not args.force_tokenizer:
+        feed.check_tokenizer(load_tokenizer(args.tokenizer).fingerprint)
     feed.step = args.start_step
     steps = _num_steps(feed, args.steps)
     if feed.ending is not None and not args.json:

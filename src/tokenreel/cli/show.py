@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from tokenreel.cli.output import add_open_options, count, emit, facts_table, printable, size
+from tokenreel.cli.tokenizer_option import REMEDY, add_tokenizer
 from tokenreel.errors import TokenreelError
 from tokenreel.inspect.show import describe
 from tokenreel.store.door import open_store
@@ -23,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("path", help="a store, or a folder of another layout")
     add_open_options(parser)
-    parser.add_argument("--tokenizer", help="decode the first document with this tokenizer")
+    add_tokenizer(parser, purpose="decode the first document with it")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         file_pattern=args.file_pattern,
     )
     facts = describe(store)
-    facts["head"] = _head(store, args.tokenizer)
+    facts["head"] = _head(store, args.tokenizer, force=args.force_tokenizer)
     emit(args, facts, lambda console: _draw(console, facts))
     return 0
 
@@ -90,7 +91,7 @@ def _draw_split(console: Console, name: str, split: dict[str, Any]) -> None:
         console.print(f"  {span:>21} {bar} {number:,}")
 
 
-def _head(store: Store, tokenizer_spec: str | None) -> dict[str, object] | None:
+def _head(store: Store, tokenizer_spec: str | None, *, force: bool) -> dict[str, object] | None:
     """Return the beginning of the first document, decoded where a tokenizer is at hand."""
     split = next(iter(store.splits.values()))
     if split.has_documents and split.num_documents:
@@ -100,10 +101,10 @@ def _head(store: Store, tokenizer_spec: str | None) -> dict[str, object] | None:
     else:
         ids = split.read(0, min(HEAD_TOKENS, split.num_tokens)).tolist()
         origin = f"{split.name}, from the first token"
-    return {"origin": origin, "ids": ids, "text": _decode(ids, store, tokenizer_spec)}
+    return {"origin": origin, "ids": ids, "text": _decode(ids, store, tokenizer_spec, force=force)}
 
 
-def _decode(ids: list[int], store: Store, spec: str | None) -> str | None:
+def _decode(ids: list[int], store: Store, spec: str | None, *, force: bool) -> str | None:
     recorded = store.tokenizer or {}
     spec = spec or recorded.get("path") or ("byte" if recorded.get("kind") == "byte" else None)
     if spec is None:
@@ -116,4 +117,6 @@ def _decode(ids: list[int], store: Store, spec: str | None) -> str | None:
         if spec == recorded.get("path"):
             return None  # the tokenizer is recorded but not at hand
         raise
+    if not force:
+        store.check_tokenizer(tokenizer.fingerprint, remedy=REMEDY)
     return tokenizer.decode(ids)

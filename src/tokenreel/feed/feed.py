@@ -28,7 +28,13 @@ from tokenreel.feed.parts import Part
 from tokenreel.feed.prefetch import ahead
 from tokenreel.feed.read_ahead import ReadAhead
 from tokenreel.feed.recipe import Recipe
-from tokenreel.feed.sources import deal_rows, open_source, order_rows, plan_rows
+from tokenreel.feed.sources import (
+    check_tokenizers,
+    deal_rows,
+    open_source,
+    order_rows,
+    plan_rows,
+)
 from tokenreel.feed.state import Change, check_state, make_state
 from tokenreel.feed.trace import Explained, Hit, explain, where
 from tokenreel.order.order import VERSIONS, Located, Order
@@ -41,7 +47,12 @@ if TYPE_CHECKING:
     from tokenreel.text.tokenizers import Tokenizer
 
 MOST_THREADS = 256
-NOT_IN_BATCHES = ("accumulate", "steps")  # settings that change no row of any batch
+TOKENIZER_REMEDY = "give the tokenizer that it was built with, or insist with force_tokenizer"
+NOT_IN_BATCHES = (
+    "accumulate",
+    "mixed_tokenizers",
+    "steps",
+)  # settings that change no row of any batch
 
 
 class Feed:
@@ -65,6 +76,8 @@ class Feed:
         self.recipe = recipe if isinstance(recipe, Recipe) else Recipe.read(recipe)
         self._threads = _checked_threads(threads)
         self.stores: tuple[Store, ...] = tuple(open_source(item) for item in self.recipe.sources)
+        if not self.recipe.mixed_tokenizers:
+            check_tokenizers(self.recipe.sources, self.stores)
         self.plans: tuple[RowPlan, ...] = tuple(
             plan_rows(item, store, self.recipe)
             for item, store in zip(self.recipe.sources, self.stores, strict=True)
@@ -304,14 +317,32 @@ class Feed:
         }
 
     def explain(
-        self, step: int, *, tokenizer: str | PathLike[str] | Tokenizer | None = None
+        self,
+        step: int,
+        *,
+        tokenizer: str | PathLike[str] | Tokenizer | None = None,
+        force_tokenizer: bool = False,
     ) -> Explained:
-        """Say which documents a step shows, row by row; with a tokenizer, also their text."""
+        """Say which documents a step shows, row by row; with a tokenizer, also their text.
+
+        A tokenizer other than that of the stores is refused, unless `force_tokenizer` insists.
+        """
         if tokenizer is None:
             return explain(self, step)
         from tokenreel.text.tokenizers import load_tokenizer  # only a text needs it
 
-        return explain(self, step, load_tokenizer(_as_spec(tokenizer)).decode)
+        loaded = load_tokenizer(_as_spec(tokenizer))
+        if not force_tokenizer:
+            self.check_tokenizer(loaded.fingerprint)
+        return explain(self, step, loaded.decode)
+
+    def check_tokenizer(self, fingerprint: str) -> None:
+        """Raise MismatchError unless all stores are of the tokenizer with this fingerprint.
+
+        A store that does not record its tokenizer is not asked.
+        """
+        for store in self.stores:
+            store.check_tokenizer(fingerprint, remedy=TOKENIZER_REMEDY)
 
     def where(
         self, source: str, document: int, *, start_step: int = 0, stop_step: int | None = None

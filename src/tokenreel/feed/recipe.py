@@ -80,6 +80,7 @@ class Recipe:
 
     With `passes`, every row of every source is shown exactly so many times, then the run ends:
     an evaluation. Without, sources are mixed by their weights, for `steps` steps or without end.
+    Stores of different tokenizers are refused, unless `mixed_tokenizers` insists.
     """
 
     __pydantic_config__: ClassVar[object] = STRICT
@@ -94,6 +95,7 @@ class Recipe:
     pad_id: int = 0
     steps: int | None = None
     passes: int | None = None
+    mixed_tokenizers: bool = False
 
     def __post_init__(self) -> None:
         _check_types(self)

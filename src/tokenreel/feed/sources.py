@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tokenreel.errors import MismatchError
 from tokenreel.feed.recipe import Recipe, Source
 from tokenreel.order.deal import Deal, deal_key
 from tokenreel.order.order import Order, SourceRows
@@ -28,6 +29,29 @@ def open_source(source: Source) -> Store:
         eos_id=source.eos_id,
         mode=source.mode,
     )
+
+
+def check_tokenizers(sources: Sequence[Source], stores: Sequence[Store]) -> None:
+    """Raise MismatchError if stores are known to be of different tokenizers."""
+    known = [
+        (source.name, store.tokenizer_fingerprint)
+        for source, store in zip(sources, stores, strict=True)
+        if store.tokenizer_fingerprint is not None
+    ]
+    if not known:
+        return
+    first, expected = known[0]
+    differing = {
+        f"tokenizer of {name!r}, as against {first!r}": (expected, fingerprint)
+        for name, fingerprint in known
+        if fingerprint != expected
+    }
+    if differing:
+        raise MismatchError(
+            "the stores are of different tokenizers, so an id means another text in each",
+            differing=dict(differing),
+            remedy="build them with one tokenizer, or insist with mixed_tokenizers",
+        )
 
 
 def plan_rows(source: Source, store: Store, recipe: Recipe) -> RowPlan:

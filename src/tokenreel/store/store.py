@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenreel.errors import ConfigError
+from tokenreel.errors import ConfigError, MismatchError
 from tokenreel.store.manifest import Manifest
 from tokenreel.store.split import Document, Split
 
@@ -54,6 +54,23 @@ class Store:
         """How many documents all splits have together, or None where they are not known."""
         counts = [split.num_documents for split in self.splits.values()]
         return None if None in counts else sum(count or 0 for count in counts)
+
+    @property
+    def tokenizer_fingerprint(self) -> str | None:
+        """The fingerprint of the tokenizer that its ids are of; None where that is not recorded."""
+        recorded = (self.tokenizer or {}).get("fingerprint")
+        return None if recorded is None else str(recorded)
+
+    def check_tokenizer(self, fingerprint: str, *, remedy: str) -> None:
+        """Raise MismatchError if the ids are known to be of another tokenizer."""
+        recorded = self.tokenizer_fingerprint
+        if recorded is not None and recorded != fingerprint:
+            raise MismatchError(
+                "the ids of the store are of another tokenizer",
+                differing={"tokenizer": (recorded, fingerprint)},
+                where=self.path,
+                remedy=remedy,
+            )
 
     def __getitem__(self, split: str) -> Split:
         if split not in self.splits:
