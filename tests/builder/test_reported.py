@@ -102,6 +102,6 @@ def test_only_the_very_same_build_is_kept(source: Path, tmp_path: Path) -> None:
     with pytest.raises(ExistsError, match="a finished store is here"):
         build([source], out=out, tokenizer="byte", source_options=options, keep=True)
     texts = ["one", "two"]
-    build(iter(texts), out=tmp_path / "t", tokenizer="byte")
+    build(texts=iter(texts), out=tmp_path / "t", tokenizer="byte")
     with pytest.raises(ExistsError, match="a finished store is here"):  # who knows what it gives
-        build(iter(texts), out=tmp_path / "t", tokenizer="byte", keep=True)
+        build(texts=iter(texts), out=tmp_path / "t", tokenizer="byte", keep=True)

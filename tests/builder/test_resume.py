@@ -19,7 +19,7 @@ from tests.builder.making import chats, documents, places, tree, write_jsonl
 from tokenreel.builder.build import build
 from tokenreel.errors import InputError, MismatchError, TokenreelError
 from tokenreel.inspect.verify import verify_store
-from tokenreel.text.sources import InMemory
+from tokenreel.text.sources import InMemory, ReadOptions
 
 # Without those of a build that is about to be committed, whose folder ends in ".gone".
 CHUNKS = f".build/chunks-{16 * chr(63)}/*.chunk"
@@ -133,7 +133,7 @@ class Reiterable:
 TEXTS = [row["text"] for row in documents(200)]
 STREAMS: dict[str, Any] = {
     "list": lambda: InMemory(TEXTS),
-    "iterator": lambda: iter(TEXTS),
+    "iterator": lambda: InMemory(iter(TEXTS)),
     "stream": lambda: InMemory(Reiterable(TEXTS)),
     "two streams": lambda: [InMemory(Reiterable(TEXTS[:90])), InMemory(Reiterable(TEXTS[90:]))],
     "iterator between": lambda: [
@@ -177,11 +177,13 @@ def test_a_chunk_that_is_there_is_not_encoded_again(tmp_path: Path) -> None:
 
 
 def test_an_iterator_of_other_documents_is_noticed(tmp_path: Path) -> None:
-    half_built(tmp_path / "s", iter(TEXTS))
+    half_built(tmp_path / "s", InMemory(iter(TEXTS)))
     with pytest.raises(MismatchError, match=r"not those.*source .*--restart"):
-        build(iter(["changed", *TEXTS]), out=tmp_path / "s", tokenizer="byte", **SMALL)
-    build(iter(["changed", *TEXTS]), out=tmp_path / "s", tokenizer="byte", restart=True, **SMALL)
-    build(iter(["changed", *TEXTS]), out=tmp_path / "t", tokenizer="byte", **SMALL)
+        build(texts=iter(["changed", *TEXTS]), out=tmp_path / "s", tokenizer="byte", **SMALL)
+    build(
+        texts=iter(["changed", *TEXTS]), out=tmp_path / "s", tokenizer="byte", restart=True, **SMALL
+    )
+    build(texts=iter(["changed", *TEXTS]), out=tmp_path / "t", tokenizer="byte", **SMALL)
     assert tree(tmp_path / "s") == tree(tmp_path / "t")
 
 
@@ -255,9 +257,9 @@ def test_skipped_records_are_counted_once_with_their_places(tmp_path: Path) -> N
     rows = [bad if n % 10 == 0 else {"text": f"fine {n}"} for n in range(95)] + [bad, bad]
     for name, source in (
         ("files", [write_jsonl(tmp_path / "d.jsonl", rows)]),
-        ("stream", Reiterable(rows)),
+        ("stream", InMemory(Reiterable(rows), options=ReadOptions(on_bad="skip"))),
     ):
-        options = {"on_bad": "skip"}
+        options = {"on_bad": "skip"} if name == "files" else {}
         out = tmp_path / name
         with pytest.raises(StopError):
             build(

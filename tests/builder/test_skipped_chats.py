@@ -104,7 +104,7 @@ def test_skipping_gives_the_same_bytes_for_any_number_of_workers(
 
 def test_a_stream_of_chats_skips_too(tmp_path: Path) -> None:
     built = build(
-        (row for row in mixed()),
+        chats=(row for row in mixed()),
         out=tmp_path / "s",
         **{**SMALL, "source_options": {"on_bad": "skip"}},
     )

@@ -32,7 +32,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "noise": ["".join(chr(chance.randrange(33, 127)) for _ in range(240)) for _ in range(80)],
     }
     for name, each in texts.items():
-        tokenreel.build(iter(each), out=folder / name, tokenizer="byte", val_frac=0.1)
+        tokenreel.build(texts=iter(each), out=folder / name, tokenizer="byte", val_frac=0.1)
     return {name: folder / name for name in texts}
 
 
@@ -44,9 +44,14 @@ def words(stores: dict[str, Path], folder: Path, *, steps: int) -> list[str]:
 
 
 def run_here(given: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the example in this process, which has torch already."""
+    """Run the example in this process, which has torch already, on one thread as the others."""
     monkeypatch.setattr(sys, "argv", given)
-    runpy.run_path(str(EXAMPLES / EXAMPLE))["main"]()
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        runpy.run_path(str(EXAMPLES / EXAMPLE))["main"]()
+    finally:
+        torch.set_num_threads(num_threads)
 
 
 def losses_of(printed: str) -> dict[int, float]:

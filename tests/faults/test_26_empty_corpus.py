@@ -47,7 +47,7 @@ def test_everything_skipped_is_an_error_that_says_why(tmp_path: Path) -> None:
 def test_chats_that_do_not_fit_the_budget_leave_nothing(tmp_path: Path) -> None:
     chat = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "you"}]
     with pytest.raises(EmptyError, match=r"1 documents \(over budget 1\)"):
-        build([chat], out=tmp_path / "s", tokenizer="byte", chat=True, train_tokens=5)
+        build(chats=[chat], out=tmp_path / "s", tokenizer="byte", train_tokens=5)
 
 
 def test_empty_documents_are_dropped_and_counted(tmp_path: Path) -> None:
@@ -62,6 +62,6 @@ def test_empty_documents_are_dropped_and_counted(tmp_path: Path) -> None:
 def test_objects_are_not_taken_for_empty_documents(tmp_path: Path) -> None:
     chat = [{"role": "user", "content": "hello"}]
     with pytest.raises(InputError, match=r"gives objects, not documents.*--chat"):
-        build([chat], out=tmp_path / "s", tokenizer="byte")
+        build(texts=[chat], out=tmp_path / "s", tokenizer="byte")  # type: ignore[list-item]
     with pytest.raises(InputError, match="gives documents, not chats"):
         build(InMemory(["text"]), out=tmp_path / "t", tokenizer="byte", chat=True)

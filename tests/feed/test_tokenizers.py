@@ -20,9 +20,9 @@ TEXTS = [f"Text number {n}, and some more of it." for n in range(30)]
 @pytest.fixture
 def recipe(tmp_path: Path) -> Recipe:
     """Two stores, the second of a tokenizer with one more control token."""
-    tokenreel.build(iter(TEXTS), out=tmp_path / "a", tokenizer="byte")
+    tokenreel.build(texts=iter(TEXTS), out=tmp_path / "a", tokenizer="byte")
     other = byte_tokenizer(["<|endoftext|>", "<|other|>"])
-    tokenreel.build(iter(TEXTS), out=tmp_path / "b", tokenizer=other)
+    tokenreel.build(texts=iter(TEXTS), out=tmp_path / "b", tokenizer=other)
     sources = [Source(name=name, path=tmp_path / name) for name in ("a", "b")]
     return Recipe(seq_len=16, batch_size=2, sources=sources)
 

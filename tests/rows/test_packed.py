@@ -177,7 +177,7 @@ def test_built_chats_are_cut_by_whole_turns(place: Place) -> None:
         }
         for number in range(12)
     ]
-    store = tokenreel.build(iter(chats), out=place(), tokenizer="byte", chat=True).store
+    store = tokenreel.build(chats=iter(chats), out=place(), tokenizer="byte").store
     plan = Packed(split=store["train"], seq_len=47)
     check_plan_is_whole(plan)
     assert plan.ledger["cut_documents"] > 3

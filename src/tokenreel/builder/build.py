@@ -28,8 +28,9 @@ from tokenreel.store.store import Store
 from tokenreel.store.target import BUILD_FOLDER
 from tokenreel.store.writer import SHARD_BYTES, StoreWriter
 from tokenreel.text.chats import Template, load_template
-from tokenreel.text.sources import Spec, open_source
+from tokenreel.text.sources import Spec, open_memory, open_source
 from tokenreel.text.sources.protocol import TextSource
+from tokenreel.text.sources.table import records_of
 from tokenreel.text.tokenizers import Tokenizer, load_tokenizer
 
 ENGINES = ("local", "ray")
@@ -45,10 +46,12 @@ class Built:
 
 
 def build(
-    sources: Spec,
+    sources: Spec | None = None,
     *,
     out: str | PathLike[str],
     tokenizer: str | Path | Tokenizer,
+    texts: Iterable[str] | None = None,
+    chats: Iterable[Any] | None = None,
     chat: bool = False,
     template: str | Template = "ngpt",
     workers: int = 1,
@@ -66,6 +69,10 @@ def build(
 ) -> Built:
     """Build a store; `choices` are the fields of BuildPlan (seed, val_frac, shuffle, …).
 
+    `sources` are paths, globs, folders, `hf:` names, opened sources, a data frame, an Arrow
+    table, a dataset, or a list of records; what is in memory comes as `texts` or `chats`, any
+    iterable of them.
+
     Killed and called again with the same arguments it goes on where it was; a build of
     something else is refused until `restart`. A finished store is refused too, unless
     `keep`, and it is this very build: it is then returned as it is. The tokens do not
@@ -76,7 +83,7 @@ def build(
     `if __name__ == "__main__":`.
 
     >>> import tempfile
-    >>> built = build(iter(["one", "two"]), out=tempfile.mkdtemp() + "/s", tokenizer="byte")
+    >>> built = build(texts=["one", "two"], out=tempfile.mkdtemp() + "/s", tokenizer="byte")
     >>> built.store.num_documents, built.report["ledger"]["total"]
     (2, 8)
     """
@@ -84,8 +91,10 @@ def build(
         raise ConfigError("unknown engine", expected=" or ".join(ENGINES), actual=repr(engine))
     if workers < 1:
         raise ConfigError("bad number of workers", expected=">= 1", actual=workers)
+    chat = chat or chats is not None
     plan = make_plan(template=_template(template) if chat else None, **choices)
-    source = open_source(sources, **_source_options(sources, source_options or {}, chat=chat))
+    options = _source_options(sources, source_options or {}, chat=chat)
+    source = _open(sources, texts=texts, chats=chats, options=options)
     encoder = load_tokenizer(tokenizer, engine=tokenizer_engine)
     end = plan.end(encoder)
     # Workers append what was found here, whatever becomes of the files that declare it.
@@ -225,7 +234,51 @@ def _refuse_empty(account: Account, path: Path) -> None:
     )
 
 
-def _source_options(sources: Spec, options: dict[str, Any], *, chat: bool) -> dict[str, Any]:
+def _open(
+    sources: Spec | None,
+    *,
+    texts: Iterable[str] | None,
+    chats: Iterable[Any] | None,
+    options: dict[str, Any],
+) -> TextSource:
+    """Open what is to be built; nothing guesses whether a string is a path or a text."""
+    given = {"sources": sources, "texts": texts, "chats": chats}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) != 1:
+        raise ConfigError(
+            "a build has one kind of input",
+            expected="sources, texts=… or chats=…",
+            actual=" and ".join(named) or "none",
+        )
+    held = texts if texts is not None else chats
+    if isinstance(held, (str, bytes, Mapping)) or not (held is None or isinstance(held, Iterable)):
+        raise ConfigError(
+            f"bad {named[0]}", expected="an iterable of them", actual=type(held).__name__
+        )
+    if held is not None:
+        return open_memory(held, **options)
+    assert sources is not None
+    if not _is_named(sources):
+        raise ConfigError(
+            "it cannot be told what these sources are",
+            expected="paths, opened sources, a table or dataset, or a list of records",
+            actual=type(sources).__name__,
+            remedy="give texts as texts=…, chats as chats=…",
+        )
+    return open_source(sources, **options)
+
+
+def _is_named(sources: Spec) -> bool:
+    """Return whether sources say by their type what they are."""
+    one = (str, PathLike, TextSource)
+    if isinstance(sources, (list, tuple)):
+        return all(isinstance(item, one) for item in sources) or all(
+            isinstance(item, Mapping) for item in sources
+        )
+    return isinstance(sources, one) or records_of(sources) is not None
+
+
+def _source_options(sources: Spec | None, options: dict[str, Any], *, chat: bool) -> dict[str, Any]:
     opened = isinstance(sources, TextSource) or (
         isinstance(sources, (list, tuple)) and all(isinstance(s, TextSource) for s in sources)
     )

@@ -66,7 +66,7 @@ def test_a_glob_reaches_into_folders_and_finds_nothing_aloud(
 ) -> None:
     fill(tmp_path, {"a/1.md": "1", "a/b/2.md": "2", "a/b/3.txt": "3"})
     assert names(read_all(open_source(f"{tmp_path}/a/**/*.md"))) == ["1.md", "b/2.md"]
-    with pytest.raises(InputError, match=r"no file matches; check the path; documents held in mem"):
+    with pytest.raises(InputError, match=r"no file matches; check the path; texts in memory"):
         open_source(f"{tmp_path}/*.nothing")
 
 

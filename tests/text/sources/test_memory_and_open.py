@@ -36,7 +36,7 @@ def test_a_list_of_chats_is_documents_and_a_list_of_strings_is_paths(read_all: R
     assert [record.value for record in read_all(open_source(chats))] == [
         {"messages": chat} for chat in chats
     ]
-    with pytest.raises(InputError, match=r"InMemory\(texts\)"):
+    with pytest.raises(InputError, match=r"texts in memory are given as texts="):
         open_source(["a document", "another"])
 
 

@@ -126,7 +126,7 @@ def test_a_sentencepiece_model_declares_its_own(folder: Path) -> None:
 
 def test_a_build_appends_the_declared_end_and_records_it(tmp_path: Path) -> None:
     folder = put(tmp_path / "t", {"tokenizer_config": config(eos_token="</s>")})
-    built = build(iter(["a", "a"]), out=tmp_path / "s", tokenizer=folder)
+    built = build(texts=iter(["a", "a"]), out=tmp_path / "s", tokenizer=folder)
     assert built.store["train"].read(0, 4).tolist() == [0, 2, 0, 2]
     assert built.report["end_token"] == {
         "token": "</s>",

@@ -1,7 +1,7 @@
 """Sources of documents and chats, with provenance and cursors that can be resumed."""
 
 from tokenreel.text.sources.memory import InMemory
-from tokenreel.text.sources.open import Spec, open_source
+from tokenreel.text.sources.open import Spec, open_memory, open_source
 from tokenreel.text.sources.options import ReadOptions
 from tokenreel.text.sources.protocol import Cursor, Range, Reader, TextSource
 from tokenreel.text.sources.record import Record, Skipped
@@ -16,5 +16,6 @@ __all__ = [
     "Skipped",
     "Spec",
     "TextSource",
+    "open_memory",
     "open_source",
 ]

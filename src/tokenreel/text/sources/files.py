@@ -13,13 +13,14 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tokenreel.errors import ConfigError, NoInputError
 
 KINDS = ("jsonl", "parquet", "text")
+SHOWN_CHARACTERS = 80  # of what was taken for a path
 JSONL_SUFFIXES = frozenset({".jsonl", ".ndjson"})
 PARQUET_SUFFIXES = frozenset({".parquet"})
 TEXT_SUFFIX_LIST = """
@@ -93,9 +94,9 @@ def natural_key(name: str) -> tuple[list[list[tuple[int, int, str]]], str]:
 
 def _expand(spec: str, kind: str | None) -> tuple[Path, list[tuple[Path, str]], list[Path]]:
     path = Path(spec)
-    if path.is_dir():
+    if _is(path.is_dir):
         return _search(path, kind)
-    if path.is_file():
+    if _is(path.is_file):
         return path.parent, [(path, kind or _kind_or_error(path))], []
     if glob.has_magic(spec):
         # Path.glob takes no absolute patterns, and people write them.
@@ -105,9 +106,17 @@ def _expand(spec: str, kind: str | None) -> tuple[Path, list[tuple[Path, str]], 
             return _fixed_part(path), [(file, kind or _kind_or_error(file)) for file in files], []
     raise NoInputError(
         "no file matches",
-        where=spec,
-        remedy="check the path; documents held in memory are passed as InMemory(texts)",
+        where=spec if len(spec) <= SHOWN_CHARACTERS else f"{spec[:SHOWN_CHARACTERS]}…",
+        remedy="check the path; texts in memory are given as texts=…, chats as chats=…",
     )
+
+
+def _is(ask: Callable[[], bool]) -> bool:
+    """Ask about a path; a text that is too long for a path, or cannot be one, names no file."""
+    try:
+        return ask()
+    except (OSError, ValueError):
+        return False
 
 
 def _search(folder: Path, kind: str | None) -> tuple[Path, list[tuple[Path, str]], list[Path]]:

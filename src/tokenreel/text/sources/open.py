@@ -4,6 +4,7 @@
     ["a.jsonl", "b/"]                               several, in this order
     "hf:owner/name/config:split@revision"           a dataset of the hub, or hf: and a folder
     "fineweb-edu"                                   a named source (named.py)
+    a data frame, an Arrow table, a dataset         their rows, as records (table.py)
     InMemory(texts), an iterator, a list of chats   in memory
 
 A list of strings always means paths, never documents.
@@ -29,6 +30,7 @@ from tokenreel.text.sources.named import NAMED, NamedHub, named_source
 from tokenreel.text.sources.options import ReadOptions
 from tokenreel.text.sources.protocol import TextSource
 from tokenreel.text.sources.retry import Backoff
+from tokenreel.text.sources.table import records_of
 
 Spec = str | os.PathLike[str] | TextSource | Iterable[Any]
 
@@ -55,6 +57,12 @@ def open_source(spec: Spec, *, kind: str | None = None, **settings: Any) -> Text
         else:
             sources.extend(_open_one(door, item, settings) for item in run)
     return sources[0] if len(sources) == 1 else Chained(sources)
+
+
+def open_memory(items: Iterable[Any], **settings: Any) -> InMemory:
+    """Return a source of documents or chats in memory; `settings` are fields of ReadOptions."""
+    _check_settings(settings, [_names(ReadOptions)])
+    return InMemory(items, options=_options(settings))
 
 
 def _as_specs(spec: Spec) -> list[Any]:
@@ -125,7 +133,8 @@ def _open_one(door: str, spec: Any, settings: dict[str, Any]) -> TextSource:
     if isinstance(spec, TextSource):
         return spec
     if door == "memory":
-        return InMemory(spec, options=_options(settings))
+        rows = records_of(spec)
+        return open_memory(spec if rows is None else rows, **settings)
     mine = {key: value for key, value in settings.items() if key in _allowed(door, [spec])}
     if door == "named":
         return named_source(spec, **mine)

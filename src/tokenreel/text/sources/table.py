@@ -1,0 +1,86 @@
+"""Tables in memory as records: data frames, Arrow tables and datasets, a row a dict.
+
+Whatever speaks Arrow's C stream (pandas from 2.2 on, polars, pyarrow, duckdb) is read
+through it, which costs a copy of what Arrow cannot share; a split of `datasets` as it is. No
+library is imported to look. Rows are made a block at a time, in the order they stand in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, overload
+
+from tokenreel.errors import ConfigError, MissingExtraError
+
+BLOCK_ROWS = 1024
+
+Columns = Mapping[str, Sequence[Any]]
+
+
+class TableRows(Sequence[dict[str, Any]]):
+    """Rows of a table of columns; `read(start, stop)` returns those columns.
+
+    >>> columns = {"text": ["a", "b", "c"], "n": [1, 2, 3]}
+    >>> rows = TableRows(3, lambda start, stop: {k: v[start:stop] for k, v in columns.items()})
+    >>> rows[-1], len(rows)
+    ({'text': 'c', 'n': 3}, 3)
+    """
+
+    def __init__(self, num_rows: int, read: Callable[[int, int], Columns]) -> None:
+        self._num_rows, self._read = num_rows, read
+        self._block: tuple[int, list[dict[str, Any]]] = (-1, [])  # its number, and its rows
+
+    def __len__(self) -> int:
+        return self._num_rows
+
+    @overload
+    def __getitem__(self, row: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, row: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        if isinstance(row, slice):
+            return [self[number] for number in range(*row.indices(len(self)))]
+        number = row + len(self) if row < 0 else row
+        if not 0 <= number < len(self):
+            raise IndexError(f"row {row:,} of {len(self):,}")
+        block, within = divmod(number, BLOCK_ROWS)
+        kept, rows = self._block
+        if kept != block:
+            start = block * BLOCK_ROWS
+            columns = self._read(start, min(start + BLOCK_ROWS, len(self)))
+            names, values = list(columns), zip(*columns.values(), strict=True)
+            rows = [dict(zip(names, row_values, strict=True)) for row_values in values]
+            self._block = block, rows
+        return rows[within]
+
+
+def records_of(table: object) -> Iterable[Mapping[str, Any]] | None:
+    """Return the rows of a table; None for what is no table."""
+    library, kind = type(table).__module__.partition(".")[0], type(table).__name__
+    given: Any = table
+    if library == "datasets" and kind == "Dataset":
+        plain = given.with_format(None)
+        return TableRows(len(plain), lambda start, stop: plain[start:stop])
+    if library == "datasets" and kind == "IterableDataset":
+        return iter(given)
+    if hasattr(type(table), "__arrow_c_stream__") and kind not in ("Series", "ChunkedArray"):
+        rows = _pyarrow().table(given)
+        return TableRows(
+            rows.num_rows, lambda start, stop: rows.slice(start, stop - start).to_pydict()
+        )
+    if library in ("pandas", "polars", "pyarrow", "datasets"):
+        raise ConfigError(
+            "documents cannot be read from this",
+            expected="a data frame, an Arrow table, or one split of a dataset",
+            actual=f"{library}'s {kind}",
+            remedy="choose a split or make a frame of it, and name the column with text_key",
+        )
+    return None
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", extra="text", purpose="reading tables") from error
+    return pyarrow
