@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from niels_gpt.cache import PretrainTokenStreamDataset, SFTExampleDataset, read_meta
 from tokenreel import Recipe, StoreWriter, errors, load_tokenizer, open_store
+from tokenreel.dropin import GPTEpisodeDataLoader, TrainingConfig
 from tokenreel.errors import MismatchError, MissingExtraError, TokenreelError
 from tokenreel.store.narrow import OutOfVocabularyError
 
@@ -96,6 +98,19 @@ def test_whatever_is_not_there_is_a_file_not_found_too(tmp_path: Path) -> None:
         open_store(tmp_path / "none")
     with pytest.raises(FileNotFoundError):
         load_tokenizer("none.json")
+    gone, settings = (
+        str(tmp_path / "none"),
+        TrainingConfig(batch_size=2, block_size=4, pad_token_id=0),
+    )
+    for folder in (gone, str(tmp_path)):
+        with pytest.raises(FileNotFoundError):
+            GPTEpisodeDataLoader(settings, None, folder)
+        with pytest.raises(FileNotFoundError):
+            PretrainTokenStreamDataset(folder, T=4, device="cpu")
+    with pytest.raises(FileNotFoundError):
+        SFTExampleDataset(f"{gone}.bin", f"{gone}.npy", T=4, device="cpu", eot_id=5, asst_id=4)
+    with pytest.raises(FileNotFoundError):
+        read_meta(f"{gone}.json")
     with StoreWriter(tmp_path / "s", vocab_size=9) as writer:
         writer.add([1, 2, 3])
     (tmp_path / "s" / "train" / "shard_00000.bin").unlink()

@@ -47,10 +47,11 @@ def build_pretrain_cache(
 
     The tokens of all texts are one stream without separators. Its first `max_val_tokens`
     are validation and the next `max_train_tokens` training: both are ceilings, a text that
-    validation cuts goes on in training, and reading stops when both are full. Texts that
-    fill neither give what they have: `train/`, or with max_val_tokens 0 `val/`, is then
-    empty. Texts are shuffled in blocks of `shuffle_buffer`, each block by torch.randperm;
-    None or 0 keeps their order. No token at all is an EmptyError.
+    validation cuts goes on in training. Reading stops when both are full, with the 8 MiB of
+    text that were being encoded. Texts that fill neither give what they have: `train/`, or
+    with max_val_tokens 0 `val/`, is then empty. Texts are shuffled in blocks of
+    `shuffle_buffer`, each block by torch.randperm; None or 0 keeps their order. No token at
+    all is an EmptyError.
     """
     if isinstance(texts, str):
         raise ConfigError("texts is one string, not many", remedy="pass a list: [text]")

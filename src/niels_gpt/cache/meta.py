@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenreel.builder.cache_tokenizer import file_sha256
+from tokenreel.errors import MissingFileError
 from tokenreel.store.canonical import parse_strict, read_limited
 from tokenreel.store.export.cache import meta_bytes
 from tokenreel.store.filesystem import LOCAL
@@ -19,6 +20,8 @@ def write_meta(path: str, meta: dict) -> None:
 
 def read_meta(path: str) -> dict[str, Any]:
     """Return the content of a meta.json; damage is a FormatError that names the byte."""
+    if not Path(path).exists():
+        raise MissingFileError("there is no such file", where=path, remedy="build the cache")
     return parse_strict(read_limited(Path(path)), where=Path(path))
 
 

@@ -67,8 +67,8 @@ def build_budgeted(
 ) -> Cached:
     """Give the first val_tokens of all tokens to validation, the next train_tokens to training.
 
-    Both are ceilings: either split may end up with less, or with nothing. What is over is
-    not read.
+    Both are ceilings: either split may end up with less, or with nothing. What is over
+    is not read, but for the rest of the chunk in which both are full.
     """
     _check_budgets(val_tokens, train_tokens)
     facts = {

@@ -16,6 +16,7 @@ from tokenreel.errors import (
     DamageError,
     FormatError,
     MismatchError,
+    MissingFileError,
     differing_fields,
 )
 from tokenreel.store.arrays import ArrayFile
@@ -79,8 +80,8 @@ def _open_around(folder: Path) -> Store:
     return open_store(folder, layout="flat", dtype="uint16", file_pattern=SHARD_PATTERN)
 
 
-def _no_shards(folder: Path) -> DamageError:
-    return DamageError(
+def _no_shards(folder: Path) -> MissingFileError:
+    return MissingFileError(
         "there are no shards here", where=folder, expected=SHARD_PATTERN, remedy="build the cache"
     )
 
@@ -199,6 +200,7 @@ def _size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError as error:
-        raise DamageError(
+        kind = MissingFileError if isinstance(error, FileNotFoundError) else DamageError
+        raise kind(
             f"cannot be read: {error.strerror}", where=path, remedy="build the cache"
         ) from error

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenreel.errors import DamageError, FormatError, LayoutError, MissingFileError
+from tokenreel.errors import DamageError, FormatError, MissingFileError, NoStoreError
 from tokenreel.store.arrays import ArrayFile
 from tokenreel.store.documents import DocumentIndex, Pairs
 from tokenreel.store.layouts.foreign import Declared, assemble
@@ -90,10 +90,10 @@ def mask_faults(path: Path, options: OpenOptions) -> dict[str, DamageError | Non
 
 
 def _splits_of(path: Path) -> dict[str, list[Folder]]:
-    """Return the shard folders of each split, or raise LayoutError where there are none."""
+    """Return the shard folders of each split, or raise NoStoreError where there are none."""
     splits = _splits(path) if path.is_dir() else {}
     if not splits:
-        raise LayoutError("not an episode folder", where=path, expected=f"{TOKENS} and {INDEX}")
+        raise NoStoreError("not an episode folder", where=path, expected=f"{TOKENS} and {INDEX}")
     return splits
 
 
