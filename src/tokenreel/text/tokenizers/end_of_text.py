@@ -2,24 +2,24 @@
 
     tokenizer_config.json, special_tokens_map.json   eos_token, by the rule of transformers
     generation_config.json                           eos_token_id, where neither names a token
+                                                     (these files: hf_declared.py)
     a SentencePiece model                            its eos_id
     tiktoken, "byte"                                 <|endoftext|>, as these define it
 
 Only where nothing is declared, the usual spellings are tried: one of them, and it is taken;
 several, and it is an error that names them, because the wrong one would teach a model to end
-where no document ends.
+where no document ends. What is declared and cannot be taken is an error, once an end token is
+asked for.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tokenreel.errors import ConfigError, FormatError
+from tokenreel.errors import ConfigError
 from tokenreel.text.tokenizers.specials import END_OF_TEXT, NGPT_SPECIALS
 
 if TYPE_CHECKING:
@@ -34,10 +34,15 @@ REMEDY = "name its end token (end_token=…, --end-token; eos_token_id in settin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredEnd:
-    """The string of an end token, and what declares it."""
+    """The string of an end token, and what declares it.
+
+    `flaw` says why it cannot be taken, `repair` what would help; both are empty where it can.
+    """
 
     token: str
     source: str
+    flaw: str = ""
+    repair: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +63,8 @@ def find_end(tokenizer: Tokenizer) -> EndToken:
     """
     known = tokenizer.control_ids
     declared: DeclaredEnd | None = getattr(tokenizer, "declared_end", None)
+    if declared is not None and declared.flaw:
+        raise _flawed(known, declared)
     if declared is not None:
         return take_end(known, declared.token, source=declared.source)
     found = [token for token in SPELLINGS if token in known]
@@ -91,32 +98,10 @@ def _no_end(known: Mapping[str, int], expected: str) -> ConfigError:
     )
 
 
-def declared_in(folder: Path, control_ids: Mapping[str, int]) -> DeclaredEnd | None:
-    """Return the end token that the files beside a tokenizer.json declare, if one does.
-
-    As in transformers, special_tokens_map.json wins over tokenizer_config.json unless that
-    one lists its added tokens itself (added_tokens_decoder), as newer files do.
-    """
-    config = "tokenizer_config.json"
-    contents = {name: _read(folder / name) for name in (config, "special_tokens_map.json")}
-    order = contents if "added_tokens_decoder" in contents[config] else reversed(contents)
-    for name in order:
-        token = contents[name].get("eos_token")
-        token = token.get("content") if isinstance(token, dict) else token
-        if isinstance(token, str) and token:
-            return DeclaredEnd(token=token, source=name)
-    generation = "generation_config.json"
-    ids = _read(folder / generation).get("eos_token_id")
-    first = ids[0] if isinstance(ids, list) and ids else ids
-    names = {number: token for token, number in control_ids.items()}
-    return DeclaredEnd(token=names[first], source=generation) if first in names else None
-
-
-def _read(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise FormatError(f"no JSON: {error}", where=path) from None
-    return content if isinstance(content, dict) else {}
+def _flawed(known: Mapping[str, int], declared: DeclaredEnd) -> ConfigError:
+    return ConfigError(
+        declared.flaw,
+        expected=declared.token,
+        actual=", ".join(sorted(known)) or "no control tokens",
+        remedy=f"{declared.repair}; or {REMEDY}",
+    )

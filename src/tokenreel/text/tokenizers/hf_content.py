@@ -31,7 +31,7 @@ def control_tokens(definition: Mapping[str, Any]) -> dict[str, int]:
     >>> control_tokens({"added_tokens": [tool], "model": {}})
     {'<tool>': 7}
     """
-    unknown = _unknown_id(definition["model"])
+    unknown = unknown_id(definition["model"])
     return {
         token["content"]: token["id"]
         for token in definition.get("added_tokens") or ()
@@ -51,7 +51,7 @@ def content_json(definition: Mapping[str, Any], *, salt: int = 0) -> str:
     hidden = {
         token["content"]: _hidden_name(token["content"], salt)
         for token in added
-        if token["content"] in controls or token["id"] == _unknown_id(model)
+        if token["content"] in controls or token["id"] == unknown_id(model)
     }
     # Words that were added keep their ids only in the company of all the others, since the
     # library numbers added tokens in order.
@@ -67,11 +67,26 @@ def content_json(definition: Mapping[str, Any], *, salt: int = 0) -> str:
     return json.dumps(content, ensure_ascii=False)
 
 
-def _unknown_id(model: Mapping[str, Any]) -> int | None:
+def unknown_id(model: Mapping[str, Any]) -> int | None:
+    """Return the id that the model gives to what it cannot write, if it has one."""
     if model.get("type") == "Unigram":
         return model.get("unk_id")
     name = model.get("unk_token")
     return None if name is None else model.get("vocab", {}).get(name)
+
+
+def is_reached_from_text(model: Mapping[str, Any], token: str) -> bool:
+    """Tell whether the model itself may encode text to this token of its vocabulary.
+
+    >>> model = {"type": "BPE", "merges": ["a b"]}
+    >>> is_reached_from_text(model, "ab"), is_reached_from_text(model, "abc")
+    (True, False)
+    """
+    if model.get("type") != "BPE" or model.get("ignore_merges"):
+        return True
+    if len(token) == 1 or model.get("continuing_subword_prefix"):
+        return True
+    return any(token == _parts_and_whole(merge)[2] for merge in model.get("merges") or ())
 
 
 def _hidden_name(text: str, salt: int) -> str:

@@ -25,8 +25,9 @@ import numpy as np
 from tokenreel.errors import ConfigError, FormatError, MissingExtraError
 from tokenreel.text.tokenizers.bpe_engines import gigatoken_of_json, tiktoken_of_json
 from tokenreel.text.tokenizers.cuts import cut, may_be_cut
-from tokenreel.text.tokenizers.end_of_text import DeclaredEnd, declared_in
+from tokenreel.text.tokenizers.end_of_text import DeclaredEnd
 from tokenreel.text.tokenizers.hf_content import content_json, control_tokens
+from tokenreel.text.tokenizers.hf_declared import read_settings, with_declared_end
 from tokenreel.text.tokenizers.protocol import Encoded
 from tokenreel.text.tokenizers.referenced import Definition, fingerprint_of
 
@@ -68,9 +69,10 @@ def define_json_file(path: Path) -> Definition:
     return _define(
         data,
         where=str(path),
-        fingerprint=fingerprint_of("huggingface", {"tokenizer.json": data}),
+        kind="huggingface",
+        files={"tokenizer.json": data},
         reopen=partial(define_json_file, path),
-        declare=partial(declared_in, path.parent) if path.name == "tokenizer.json" else None,
+        declare=partial(with_declared_end, path=path),
     )
 
 
@@ -85,9 +87,10 @@ def define_folder(folder: Path) -> Definition:
     return _define(
         converted,
         where=str(folder),
-        fingerprint=fingerprint_of("huggingface folder", files),
+        kind="huggingface folder",
+        files=files,
         reopen=partial(define_folder, folder),
-        declare=lambda controls: declared,
+        declare=lambda definition: (definition, declared),
     )
 
 
@@ -95,17 +98,22 @@ def _define(
     data: str | bytes,
     *,
     where: str,
-    fingerprint: str,
+    kind: str,
+    files: Mapping[str, bytes],
     reopen: Callable[[], Definition],
-    declare: Callable[[Mapping[str, int]], DeclaredEnd | None] | None,
+    declare: Callable[[dict[str, Any]], tuple[dict[str, Any], DeclaredEnd | None]],
 ) -> Definition:
-    definition, original = _parse(data, where)
+    parsed, original = _parse(data, where)
+    definition, declared = declare(parsed)
+    if definition is not parsed:  # more tokens than the files that the fingerprint knows
+        _, original = _parse(json.dumps(definition), where)
+        files = {**files, "added_tokens": json.dumps(definition["added_tokens"]).encode()}
     controls = control_tokens(definition)
     vocab = _checked_vocabulary(original, controls, where)
     content = content_json(definition)
     return Definition(
         where=where,
-        fingerprint=fingerprint,
+        fingerprint=fingerprint_of(kind, files),
         vocab_size=1 + max(vocab.values(), default=-1),
         control_ids=controls,
         reference=_Reference(content),
@@ -114,7 +122,7 @@ def _define(
         candidates=(partial(gigatoken_of_json, content), partial(tiktoken_of_json, content)),
         words=[token["content"] for token in definition.get("added_tokens") or ()],
         reference_again=lambda attempt: _Reference(content_json(definition, salt=attempt)),
-        declared_end=None if declare is None else declare(controls),
+        declared_end=declared,
     )
 
 
@@ -171,13 +179,8 @@ def _convert(folder: Path) -> tuple[str, set[str], str | None]:
 def _refuse_remote_code(folder: Path) -> None:
     for name in ("tokenizer_config.json", "config.json"):
         path = folder / name
-        if not path.is_file():
-            continue
-        try:
-            config = json.loads(path.read_bytes())
-        except ValueError as error:
-            raise FormatError(f"no JSON: {error}", where=path) from None
-        code = (config.get("auto_map") or {}).get("AutoTokenizer")
+        classes = read_settings(path).get("auto_map")
+        code = classes.get("AutoTokenizer") if isinstance(classes, dict) else classes
         if code:
             raise ConfigError(
                 f"this tokenizer wants to run code of its own ({code}), which tokenreel never does",

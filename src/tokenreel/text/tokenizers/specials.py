@@ -31,6 +31,16 @@ def looks_like_structure(token: str) -> bool:
     return any(not _wordlike(character) for character in token)
 
 
+def is_enclosed(token: str) -> bool:
+    """Tell whether markup stands on both sides of a name: ordinary text has no such token.
+
+    >>> [is_enclosed(token) for token in ("</s>", "[EOS]", "__end__", "...", "don't", "end")]
+    [True, True, True, False, False, False]
+    """
+    ends = not token or _wordlike(token[0]) or _wordlike(token[-1])
+    return not ends and any(map(_wordlike, token))
+
+
 def _wordlike(character: str) -> bool:
     if character.isspace() or character == "\u2581":
         return True
