@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -18,11 +18,11 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader  # type: ignore[import-untyped]
 
 import tokenreel.jax
-from tokenreel.errors import EndlessError
+from tokenreel.errors import ConfigError, EndlessError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe
 from tokenreel.grain import FeedSource
-from tokenreel.torch import FeedDataset, FeedLoader, FeedRows
+from tokenreel.torch import FeedDataset, FeedLoader, FeedRows, evaluate
 
 STEPS = 4
 Make = Callable[[Recipe], Any]
@@ -140,10 +140,44 @@ def test_ranks_of_a_validation_share_its_rows_and_have_as_many_steps(
 
 
 def test_an_epoch_is_no_longer_than_the_run(recipe: Recipe) -> None:
-    loader = FeedLoader(recipe, epoch_steps=100)
+    training = replace(recipe, passes=None, steps=STEPS)
+    loader = FeedLoader(training, epoch_steps=100)
     assert len(loader) == len(list(loader)) == STEPS
-    some = FeedLoader(recipe, epoch_steps=2)
-    assert [len(some), len(list(some)), len(list(some))] == [2, 2, 2]
+
+
+def test_an_evaluation_has_no_epochs(recipe: Recipe) -> None:
+    for kind in (FeedLoader, FeedRows):
+        with pytest.raises(ConfigError, match="an evaluation has no epochs"):
+            kind(recipe, epoch_steps=2)
+
+
+def test_an_evaluation_in_between_leaves_a_loader_where_it_was(recipe: Recipe) -> None:
+    model = torch.nn.Embedding(2**16, 4)
+
+    def forward(model: torch.nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        return torch.zeros(*batch["input_ids"].shape, 2**16)
+
+    loader = FeedLoader(recipe)
+    assert len(list(loader)) == STEPS
+    evaluate(model, loader.feed, forward=forward)
+    assert len(list(loader)) == STEPS
+    trained = FeedLoader(replace(recipe, passes=None, steps=STEPS))
+    next(iter(trained))
+
+    def broken(model: torch.nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        evaluate(model, trained.feed, forward=broken)
+    assert trained.feed.step == 1
+
+
+def test_rows_end_where_a_sequence_does(recipe: Recipe) -> None:
+    sources = [replace(recipe.sources[0]), replace(recipe.sources[2])]  # weights of 0 and 1
+    rows = FeedRows(replace(recipe, sources=sources))
+    assert len(list(rows)) == len(rows)
+    with pytest.raises(IndexError):
+        rows[len(rows)]
 
 
 @pytest.mark.parametrize("size", [1, 3, 8, 16, 100])

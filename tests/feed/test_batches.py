@@ -384,6 +384,23 @@ def test_in_a_mixture_the_first_to_run_out_ends_the_run(tmp_path: Path) -> None:
     assert len(Feed(replace(feed.recipe, steps=3))) == 3
 
 
+@pytest.mark.parametrize("prefetch", [0, 2, 9])
+def test_an_end_that_is_put_off_is_seen_whatever_was_made_ahead(
+    tmp_path: Path, prefetch: int
+) -> None:
+    write_store(tmp_path / "a", [8 * 50 + 1])
+    write_store(tmp_path / "b", [8 * 10 + 1])
+    sources = [Source(name=name, path=tmp_path / name, max_epochs=1) for name in "ab"]
+    feed = Feed(recipe_of(*sources, seq_len=8, batch_size=4))
+    steps = []
+    with pytest.warns(UserWarning, match="source 'a' runs out"):
+        for batch in feed.stream(prefetch=prefetch):
+            steps.append(batch.step)
+            if batch.step == 3:
+                feed.change_weights({"a": 1.0})
+    assert steps == list(range(len(feed))) and len(steps) > 5
+
+
 def test_more_epochs_than_numbers_are_as_good_as_no_limit(tmp_path: Path) -> None:
     write_store(tmp_path / "s", [81])
     source = Source(name="s", path=tmp_path / "s")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.feed.making import recipe_of, scratch, write_store
 
+from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.parts import part_of
 from tokenreel.feed.recipe import Recipe, Source
@@ -85,6 +87,13 @@ def test_rows_by_their_seats_are_those_of_the_batch(
         assert np.array_equal(rows.input_ids, batch.input_ids[seats])
         assert np.array_equal(rows.labels, batch.labels[seats])
         assert np.array_equal(rows.source_ids, batch.source_ids[seats])
+
+
+@pytest.mark.parametrize("seats", [[0.5], [[0]], [8], [-1]])
+def test_seats_that_are_none_are_refused(recipe: Recipe, seats: list[Any]) -> None:
+    assert Feed(recipe).rows(0, [3, 1]).input_ids.shape == (2, 12)
+    with pytest.raises(ConfigError):
+        Feed(recipe).rows(0, seats)
 
 
 def test_sources_and_documents_are_those_that_explain_tells(recipe: Recipe) -> None:

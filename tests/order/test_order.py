@@ -170,6 +170,20 @@ def test_no_row_comes_before_its_earliest_position(position: int, data: st.DataO
             assert earliest[source] > 1500 - 2 * 3 - 4
 
 
+@pytest.mark.parametrize("tiny", [1e-19, 1e-25, 1e-300])
+def test_rows_owed_to_a_tiny_share_are_found_again(tiny: float) -> None:
+    sources = [SourceRows(name=str(i), num_rows=10**6) for i in range(8)]
+    num_owed = 0
+    for seed in range(20):
+        first = Order(sources, shares=[1 / 8] * 8, seed=seed)
+        order = first.change(36, [1 - 7 * tiny] + [tiny] * 7)
+        source, number = order.numbers(0, 50)
+        num_owed += int((source[36:] > 0).sum())  # what they were owed comes first
+        found = [order.first_position(int(s), int(n)) for s, n in zip(source, number, strict=True)]
+        assert found == list(range(50))
+    assert num_owed > 5
+
+
 @given(data=st.data(), limits=st.lists(st.integers(0, 60), min_size=3, max_size=3))
 @settings(max_examples=25, deadline=None)
 def test_the_first_row_beyond_a_limit_is_found(data: st.DataObject, limits: list[int]) -> None:

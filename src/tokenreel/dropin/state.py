@@ -6,6 +6,7 @@ A state carries what its order depends on; loading it elsewhere names what diffe
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 from tokenreel.errors import ConfigError, MismatchError, differing_fields
@@ -40,8 +41,8 @@ def check_version(state: Mapping[str, Any], *, owner: str) -> None:
 def count_of(state: Mapping[str, Any], name: str, *, owner: str) -> int:
     """Return a count from a state; 0 where it is missing."""
     value = state.get(name, 0)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
         raise ConfigError(
             f"bad {name} in the state of the {owner}", expected=">= 0", actual=repr(value)
         )
-    return value
+    return int(value)

@@ -35,7 +35,7 @@ from tokenreel.feed.sources import (
     order_rows,
     plan_rows,
 )
-from tokenreel.feed.state import Change, check_state, make_state
+from tokenreel.feed.state import Change, check_room, check_state, make_state
 from tokenreel.feed.trace import Explained, Hit, explain, where
 from tokenreel.order.order import VERSIONS, Located, Order
 from tokenreel.order.schedule import normalised, shares_of
@@ -147,10 +147,15 @@ class Feed:
             memory = batcher.memory_of(out, part, extra=extra)
         return batcher.make(step, part, memory, threads=self._threads, extra=extra)
 
-    def rows(self, step: int, seats: np.ndarray, *, extra: Sequence[str] = ()) -> Batch:
+    def rows(
+        self, step: int, seats: Sequence[int] | np.ndarray, *, extra: Sequence[str] = ()
+    ) -> Batch:
         """Return rows of a step, in the order given, [n, T]; seat r is row r of batch(step)."""
         self._check_step(step)
         batcher, num_rows = self._batcher, self.deal.num_rows_in(step)
+        seats = np.asarray(seats)
+        if seats.ndim != 1 or seats.dtype.kind not in "iu":
+            raise ConfigError("bad seats", expected="whole numbers, [n]", actual=seats.dtype)
         if len(seats) and not (int(seats.min()) >= 0 and int(seats.max()) < num_rows):
             raise ConfigError("no such row in the step", expected=f"0 to {num_rows - 1:,}")
         shape = (len(seats), self.recipe.seq_len)
@@ -193,7 +198,7 @@ class Feed:
         """Yield batches from the current step on; `prefetch` of them are made ahead.
 
         A run of whole passes begins anew with each stream, unless a state was loaded or the
-        step was set before.
+        step was set before, and a part of the pass is left.
 
         A batch is valid as long as it is held; then its memory is used again. With `keep` it is
         valid for so many batches: with keep=1 until the next is asked for, with keep=2 until the
@@ -212,16 +217,16 @@ class Feed:
         memories = (fresh() if ring is None else ring[number] for number in count())
         self._begin()
         # Taken now: another stream may go on before this one's first batch is asked for.
-        steps, num_loads = count(self.step), self._num_loads
-        return self._stream(part, prefetch, zip(steps, memories, strict=False), num_loads, extra)
+        start, num_loads = self.step, self._num_loads
+        return self._stream(part, prefetch, memories, start, num_loads, extra)
 
     def _begin(self) -> None:
         """Go to the step that a stream begins with, or say that there is none left."""
-        if self._is_placed:
-            self._is_placed = False
-        elif self.recipe.passes is not None:
+        is_placed, self._is_placed = self._is_placed, False
+        is_over = self.num_steps is not None and self.step >= self.num_steps
+        if self.recipe.passes is not None and (is_over or not is_placed):
             self._step = 0
-        elif self.num_steps is not None and self.step >= self.num_steps:
+        elif is_over and not is_placed:
             warnings.warn(
                 f"the run has ended: all {self.num_steps:,} steps were streamed, no batch is left; "
                 "load a state or set the step to begin again; an evaluation is a recipe with "
@@ -233,7 +238,8 @@ class Feed:
         self,
         part: Part,
         prefetch: int,
-        jobs: Iterator[tuple[int, BatchMemory]],
+        memories: Iterator[BatchMemory],
+        step: int,
         num_loads: int,
         extra: Sequence[str],
     ) -> Iterator[Batch]:
@@ -247,23 +253,25 @@ class Feed:
             read_ahead.after(step)
             return batcher, memory, batch
 
-        within = takewhile(lambda job: self._is_within(job[0]), jobs)
-        with closing(ahead(make, within, depth=prefetch, threads=self._threads)) as made:
-            for batcher, memory, batch in made:
-                if num_loads != self._num_loads:
-                    raise ConfigError(
-                        "a state was loaded while the feed was streamed",
-                        remedy="begin another stream: it starts at the step of the state",
-                    )
-                # A batch made ahead of a change of weights is of an order that is gone.
-                if batcher is not self._batcher:
-                    if not self._is_within(batch.step):
-                        break
-                    batch = make((batch.step, memory))[2]
-                self._step = batch.step + 1
-                yield batch
-                # Else this loop would hold a batch that its consumer has dropped.
-                del batch, memory
+        # A change of weights may put the end off behind what was looked at ahead: then go on.
+        while self._is_within(step):
+            jobs = zip(takewhile(self._is_within, count(step)), memories, strict=False)
+            with closing(ahead(make, jobs, depth=prefetch, threads=self._threads)) as made:
+                for batcher, memory, batch in made:
+                    if num_loads != self._num_loads:
+                        raise ConfigError(
+                            "a state was loaded while the feed was streamed",
+                            remedy="begin another stream: it starts at the step of the state",
+                        )
+                    # A batch made ahead of a change of weights is of an order that is gone.
+                    if batcher is not self._batcher:
+                        if not self._is_within(batch.step):
+                            break
+                        batch = make((batch.step, memory))[2]
+                    self._step = step = batch.step + 1
+                    yield batch
+                    # Else this loop would hold a batch that its consumer has dropped.
+                    del batch, memory
         ending = self.ending
         if ending is not None and any(ending.unshown.values()) and self.step == ending.steps:
             warnings.warn(str(ending), stacklevel=2)
@@ -310,7 +318,10 @@ class Feed:
         """Return how many epochs of each source come before a step."""
         if step < 0:
             raise ConfigError("bad step", expected=">= 0", actual=step)
-        counts = self.order.counts(step * self.recipe.batch_size)
+        position = step * self.recipe.batch_size
+        if self.deal.num_rows is not None:
+            position = min(position, self.deal.num_rows)
+        counts = self.order.counts(position)
         return {
             source.name: int(count) / plan.num_rows
             for source, plan, count in zip(self.recipe.sources, self.plans, counts, strict=True)
@@ -363,6 +374,7 @@ class Feed:
         position = self.step * self.recipe.batch_size
         if np.array_equal(self.order.shares_from(position), shares):  # type: ignore[arg-type]
             return
+        check_room(len(self._changes) + 1, num_sources=len(names))
         self._set_order(self.order.change(position, shares))
         self._changes.append((self.step, tuple(float(weights.get(name, 0)) for name in names)))
 

@@ -21,7 +21,7 @@ from tokenreel.store.canonical import digest
 
 VERSION = 2
 KEYS = frozenset({"version", "step", "changes", "fingerprint", "identity"})
-MAX_CHANGES_BYTES = 2**28  # unpacked; what claims to be more is not believed
+MAX_CHANGES_BYTES = 2**30  # unpacked; what claims to be more is not believed
 
 Change = tuple[int, tuple[float, ...]]  # from a step on, a weight for each source
 
@@ -51,6 +51,18 @@ def check_state(state: Mapping[str, Any], identity: Mapping[str, Any]) -> list[C
                 "bad step in a feed's state", expected=f">= {before:,}", actual=repr(step)
             )
     return changes
+
+
+def check_room(num_changes: int, *, num_sources: int) -> None:
+    """Raise ConfigError if so many changes could be saved, but not loaded."""
+    most = MAX_CHANGES_BYTES // (8 * (1 + num_sources))
+    if num_changes > most:
+        raise ConfigError(
+            f"the weights of {num_sources:,} sources were changed too often for a state",
+            expected=f"at most {most:,} changes",
+            actual=num_changes,
+            remedy="change them every so many steps",
+        )
 
 
 def pack_changes(changes: Sequence[Change]) -> str:

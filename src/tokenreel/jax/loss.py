@@ -6,6 +6,7 @@ What tokenreel.torch's `loss_by_source` and `evaluate` do, for global arrays.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from functools import partial
 from os import PathLike
 
@@ -66,13 +67,13 @@ def evaluate(
     global batch, [B, T, V] or, with accumulation, [A, B, T, V]; keep segments apart in it by
     segment_ids and position_ids. The same on every process.
     """
-    loader = FeedLoader(recipe, sharding=sharding, prefetch=prefetch)
+    own = copy(recipe) if isinstance(recipe, Feed) else recipe  # its step stays where it is
+    loader = FeedLoader(own, sharding=sharding, prefetch=prefetch)
     feed = loader.feed
     len(feed)  # a run without end is refused here
     sums = LossSums([source.name for source in feed.recipe.sources])
-    before, feed.step = feed.step, 0
+    feed.step = 0
     for batch in loader:
         losses, weights = loss_by_source(model(batch), batch, num_sources=len(sums.names))
         sums.add(np.asarray(losses), np.asarray(weights))
-    feed.step = before
     return sums.mean()

@@ -114,7 +114,7 @@ enum { SEATS, DEAL, SOURCES, SHARDS, PERMUTATIONS, MIXTURE };
 
 static int fits(const Py_buffer *v, const request *q) {
     Py_ssize_t sources = q->mixture.num_sources;
-    return q->start >= 0 && q->num_rows >= 0 && v[SEATS].len % 8 == 0 &&
+    return q->start >= 0 && q->num_rows >= 0 && q->num_rows <= INT32_MAX && v[SEATS].len % 8 == 0 &&
            (v[DEAL].len == 0 || v[DEAL].len == 8) &&
            v[SOURCES].len == sources * (Py_ssize_t)sizeof(tokenreel_source) &&
            v[SHARDS].len % (Py_ssize_t)sizeof(tokenreel_shard) == 0 &&

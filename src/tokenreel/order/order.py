@@ -10,7 +10,7 @@ keyed permutation of the source's row plan.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -257,23 +257,21 @@ class Order:
 
         `limits` int64 [S] count through all epochs; None: no such row ever comes.
         """
-        everyone = np.arange(len(self.sources))
-        for era, later in zip(self.eras, (*self.eras[1:], None), strict=True):
-            if isinstance(era.mixture, Succession):
-                return None
-            # Rows come by their times, so the first of those at their limits is the first of all.
-            numbers = np.maximum(limits, era.mixture.given)
-            source = int(np.argmin(era.mixture.times(everyone, numbers)))
-            position = int(era.mixture.positions(source, numbers[source : source + 1])[0])
-            if position >= 0 and (later is None or position + era.start < later.start):
-                return position + era.start, source
-        return None
+        # The last era before which no source had given more than its limit: there, or never.
+        number = bisect_left(self.eras[1:], True, key=lambda era: _is_beyond(era, limits))
+        era = self.eras[number]
+        if isinstance(era.mixture, Succession):
+            return None
+        # Rows come by their times, so the first of those at their limits is the first of all.
+        source = int(np.argmin(era.mixture.times(np.arange(len(self.sources)), limits)))
+        position = int(era.mixture.positions(source, limits[source : source + 1])[0])
+        return None if position < 0 else (position + era.start, source)
 
     def earliest_positions(self, numbers: np.ndarray) -> np.ndarray:
         """Return positions before which a row of each source does not come, float64 [S].
 
         `numbers` int64 [S] count through all epochs, and are not given before the last change.
-        A row comes at most S positions before its time.
+        A row comes at most S positions before its time, unless weights were changed.
         """
         last, everyone = self.eras[-1], np.arange(len(self.sources))
         if isinstance(last.mixture, Succession):
@@ -282,6 +280,11 @@ class Order:
         if len(everyone) == 1:
             return (last.start + numbers - last.mixture.given).astype(np.float64)
         return last.start + last.mixture.times(everyone, numbers) - len(everyone)
+
+
+def _is_beyond(era: Era, limits: np.ndarray) -> bool:
+    """Return whether a source had given more rows than its limit before an era."""
+    return isinstance(era.mixture, Mixture) and bool((era.mixture.given > limits).any())
 
 
 @lru_cache(maxsize=256)

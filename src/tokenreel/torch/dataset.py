@@ -58,6 +58,7 @@ class FeedDataset(IterableDataset[TensorBatch]):
         self._allocate = allocate
         self.feed = open_together(feed, rank=rank, world=world, group=group)
         self.prefetch = prefetch
+        refuse_epochs_of_passes(self.feed, epoch_steps)
         self.epoch_steps = epoch_steps
         self._rank, self._world, self._group = rank, world, group
 
@@ -109,6 +110,16 @@ class FeedDataset(IterableDataset[TensorBatch]):
     def __reduce__(self) -> NoReturn:
         """Refuse to be sent to another process, where the tokens would arrive as a copy."""
         raise _no_workers()
+
+
+def refuse_epochs_of_passes(feed: Feed, epoch_steps: int | None) -> None:
+    """Raise ConfigError for epochs of an evaluation, which begins anew each time."""
+    if epoch_steps is not None and feed.recipe.passes is not None:
+        raise ConfigError(
+            "an evaluation has no epochs: each iteration shows all of its passes",
+            actual=f"epoch_steps of {epoch_steps:,}",
+            remedy="leave out epoch_steps, or passes",
+        )
 
 
 def _no_workers() -> ConfigError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from os import PathLike
 from typing import Any
 
@@ -46,19 +47,17 @@ def evaluate(
     torch.distributed, unless `rank` and `world` are given: then the result is of that rank's rows
     alone.
     """
-    loader = FeedLoader(
-        recipe, rank=rank, world=world, group=group, prefetch=prefetch, device=device
-    )
+    own = copy(recipe) if isinstance(recipe, Feed) else recipe  # its step stays where it is
+    loader = FeedLoader(own, rank=rank, world=world, group=group, prefetch=prefetch, device=device)
     feed = loader.feed
     len(feed)  # a run without end is refused here
     sums = LossSums([source.name for source in feed.recipe.sources])
-    run, before = forward or forward_by_name, feed.step
+    run = forward or forward_by_name
     feed.step = 0
     with evaluation_mode(model), torch.no_grad():
         for batch in loader:
             losses, weights = _losses(run, model, batch, len(sums.names))
             sums.add(losses.cpu().numpy(), weights.cpu().numpy())
-    feed.step = before
     if running() and rank is None:
         table = torch.from_numpy(sums.table).to(device or "cpu")
         dist.all_reduce(table, group=group)

@@ -33,6 +33,7 @@ from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe
 from tokenreel.feed.reopen import reopened
+from tokenreel.torch.dataset import refuse_epochs_of_passes
 from tokenreel.torch.ranks import agree, open_together, running
 from tokenreel.torch.tensors import TensorBatch, Tensors
 
@@ -53,6 +54,7 @@ class FeedRows(Dataset[TensorBatch]):
                 actual=self.feed.recipe.accumulate,
                 remedy="set gradient_accumulation_steps instead",
             )
+        refuse_epochs_of_passes(self.feed, epoch_steps)
         steps = self.feed.num_steps
         if epoch_steps is not None and (epoch_steps < 1 or (steps or 0) % epoch_steps):
             expected = ">= 1" if steps is None else f"a divisor of the run's {steps:,} steps"
@@ -83,6 +85,8 @@ class FeedRows(Dataset[TensorBatch]):
         self._epoch = epoch
 
     def __getitem__(self, position: int) -> TensorBatch:
+        if not 0 <= position < len(self):
+            raise IndexError(f"row {position:,} of {len(self):,}")
         return self.__getitems__([position])[0]
 
     def __getitems__(self, positions: Sequence[int]) -> list[TensorBatch]:
