@@ -42,6 +42,30 @@ def test_a_corpus_smaller_than_a_block_resumes_at_every_step(tmp_path: Path, pre
     check_resume(lambda: Resumable(config), steps=10)
 
 
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("repeat", [True, False])
+def test_blocks_that_tokens_close_resume_at_every_step(
+    tmp_path: Path, prefetch: int, repeat: bool
+) -> None:
+    """Long documents, one longer than a block: several blocks are encoded at once."""
+    long = [text * 3 for text in texts_of(20)] + ["so it goes " * 80]
+    config = config_of(
+        write_texts(tmp_path / "a.jsonl", [*long, *texts_of(5)]),
+        packing_mode="bin",
+        packing_buffer_docs=1000,
+        grain_prefetch=prefetch,
+        repeat=repeat,
+        train_seq_len=4,  # a block is full at 640 tokens
+        train_batch_size=32,
+    )
+    with StreamPipeline(config) as pipeline:
+        lanes = [pipeline.get_state()["lanes"]["0"] for _ in zip(range(24), pipeline, strict=False)]
+    assert len({lane["counts"]["documents"] for lane in lanes}) >= 4  # as many blocks
+    if not repeat:
+        assert {lane["place"]["number"] for lane in lanes} == {26}
+    check_resume(lambda: Resumable(config), steps=len(lanes))
+
+
 @pytest.mark.parametrize("end", ["pad", "drop"])
 @pytest.mark.parametrize("mode", ["sequential", "bin"])
 def test_a_stream_that_ends_resumes_up_to_its_end(path: Path, mode: str, end: str) -> None:

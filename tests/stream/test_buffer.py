@@ -6,8 +6,10 @@ neither read nor encoded again.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,9 +21,10 @@ from tests.stream.making import batches_of, config_of, take, texts_of
 
 from tokenreel.store.batch import Documents
 from tokenreel.stream import StreamPipeline
-from tokenreel.stream.batches import Batches
+from tokenreel.stream.batches import Batches, stats_of
 from tokenreel.stream.chunk import Chunk, from_text
 from tokenreel.stream.place import Place
+from tokenreel.testing import equal
 from tokenreel.text.sources import InMemory
 from tokenreel.text.sources.protocol import Cursor, Range, Step
 from tokenreel.text.tokenizers import Encoded
@@ -132,8 +135,51 @@ def test_a_state_is_under_a_megabyte_at_the_defaults(mode: str) -> None:
     next(pipeline)
     state = pipeline.get_state()
     held = from_text(state["lanes"]["0"]["buffer"], vocab_size=263, after=Place())
-    assert len(held.ids) >= 500_000  # bytes: as many tokens as text can have
+    # Bytes: as many tokens as text can have. Bins wait for 128 rows of them, and a document.
+    least, most = (500_000, 530_000) if mode == "sequential" else (128 * 1025, 128 * 1025 + 4000)
+    assert least <= len(held.ids) < most
     assert len(json.dumps(state)) < 400_000
+
+
+@pytest.mark.parametrize("documents", [1, 200])
+def test_bins_of_long_documents_hold_at_most_one_beyond_128_rows(documents: int) -> None:
+    """Contract 004: "a JSON-serializable state dict containing … packer buffer contents".
+
+    It has to stay a state that a checkpoint can keep: 4/3 of the text's bytes at the most, and
+    of one long document neither 128 copies, one for each that the buffer may hold, nor two.
+    """
+    size = 1_000_000 if documents == 1 else 20_000
+    drawn = random.Random(0)
+    texts = [base64.b64encode(drawn.randbytes(size // 4 * 3)).decode() for _ in range(documents)]
+    data = {"backend": "local_text", "packing_mode": "bin", "tokenizer": {"kind": "byte"}}
+    config = {"data": {**data, "local_text": texts[0]}}
+    with StreamPipeline(config, source=InMemory(texts) if documents > 1 else None) as pipeline:
+        for _ in range(3):
+            next(pipeline)
+            state = pipeline.get_state()
+            held = from_text(state["lanes"]["0"]["buffer"], vocab_size=263, after=Place())
+            assert size <= len(held.ids) < 128 * 1025 + size
+            assert len(json.dumps(state)) < len(held.ids) * 4 / 3 + 4096
+        assert pipeline.stats()["documents"] == len(held)
+        assert len(json.dumps(state)) < (1_400_000 if documents == 1 else 210_000)
+
+
+def test_documents_encoded_together_with_a_full_block_wait_in_the_state() -> None:
+    """The bound on tokens falls within what is encoded at once; none of that is encoded again."""
+    settings = {"packing_mode": "bin", "packing_buffer_docs": 40, "shuffle": False}
+    small = {**settings, "train_seq_len": 4, "train_batch_size": 4}  # full at 640 tokens
+    first = Counted(**small)
+    batches = take(first.batches, 10)
+    state = first.batches.get_state()
+    assert first.tokenizer.encoded == TEXTS  # all in one group, of which a block is a part
+    told = stats_of(state, seq_len=4)
+    held = from_text(state["lanes"]["0"]["buffer"], vocab_size=263, after=Place())
+    assert len(held) == len(TEXTS) > told["documents"]
+    rest = Counted(state, **small)
+    batches += rest.batches
+    assert rest.read == rest.tokenizer.encoded == []
+    assert equal(batches, list(Counted(**small).batches))
+    assert stats_of(rest.batches.get_state(), seq_len=4)["documents"] == len(TEXTS)
 
 
 def test_a_buffer_that_cannot_be_compressed_is_under_a_megabyte_too() -> None:

@@ -122,6 +122,8 @@ def test_a_source_without_a_token_is_an_error_and_no_endless_search(
         (["so it goes"], {"packing_max_docs_per_bin": 200}),
         ([f"say {number:02d}" for number in range(130)], {"packing_buffer_docs": 128}),
         (["longer than a row " * 7], {"train_seq_len": 100}),
+        (["longer than a block " * 200], {"train_seq_len": 24}),
+        ([f"{number} of a tenth " * 20 for number in range(9)], {"train_seq_len": 24}),
     ],
 )
 def test_bins_run_on_into_the_next_epoch(texts: list[str], settings: dict[str, Any]) -> None:

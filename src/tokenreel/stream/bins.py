@@ -1,16 +1,21 @@
 """The bin packer: documents in blocks, each block packed by itself, first fit, longest first.
 
-A block is `packing_buffer_docs` documents, and as many again until they fill 32 rows, cut
-into segments and packed as a store packs them (rows/segments.py, rows/packing.py): whatever
-its length, a document is out when its block is. The last row of a block is half empty on
-average: 1.6 % of 32. Blocks run on from epoch to epoch; only the end of the stream makes one
-smaller. Memory: one block. To go on within a block it is packed again, from the state, and
-its first rows passed over.
+A block is `packing_buffer_docs` documents, and as many again until they fill 32 rows; four
+times 32 rows of tokens close it at fewer documents, because more of them pack hardly better.
+It is cut into segments and packed as a store packs them (rows/segments.py, rows/packing.py):
+whatever its length, a document is out when its block is. The last row of a block is half empty
+on average: 1.6 % of 32. Blocks run on from epoch to epoch; only the end of the stream makes
+one smaller.
+
+Memory, and with it the state: one block, and what was encoded together with its last document.
+That is below 128 · (T + 1) tokens, the tokens of 2^17 characters (or of 128 · (T + 1), if that
+is more), and one document: a document is encoded, packed and kept as a whole, however long it
+is. To go on within a block it is packed again, from the state, and its first rows passed over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 import numpy as np
@@ -19,13 +24,14 @@ from tokenreel.rows.packing import pack
 from tokenreel.rows.pieces import Pieces, ragged_index
 from tokenreel.rows.segments import Segments, cut, document_bounds
 from tokenreel.stream.arrivals import Arrived, grouped
-from tokenreel.stream.chunk import Chunk, joined, no_documents
+from tokenreel.stream.chunk import Chunk, joined
 from tokenreel.stream.ledger import counts_of, nothing_counted
 from tokenreel.stream.rows import Mark, Masking, Rows
 
 METHOD = "first_fit"
 MIN_BLOCK_ROWS = 32
-ANY_LENGTH = 1 << 62
+MAX_BLOCK_ROWS = 4 * MIN_BLOCK_ROWS  # of tokens, before the document that reaches them
+ENCODED_CHARACTERS = 1 << 17  # at once, at least: the encoder checks a stretch of every group
 
 
 class BinPacker:
@@ -35,31 +41,52 @@ class BinPacker:
         self._block_docs = block_docs
         self._masking = masking
         self._max_docs_per_row = max_docs_per_row
+        capacity = masking.seq_len + 1
+        self._min_tokens, self._max_tokens = MIN_BLOCK_ROWS * capacity, MAX_BLOCK_ROWS * capacity
 
     def groups(self, epochs: Iterable[Iterable[Arrived]]) -> Iterator[list[Arrived]]:
-        """Yield what is encoded at once: so many documents, whichever epochs they are of."""
-        return grouped(chain.from_iterable(epochs), self._block_docs, ANY_LENGTH)
+        """Yield what is encoded at once: so many documents or characters, of whichever epochs."""
+        characters = max(ENCODED_CHARACTERS, self._max_tokens)
+        return grouped(chain.from_iterable(epochs), self._block_docs, characters)
 
     def pack(self, chunks: Iterator[Chunk], *, held: Chunk, taken: int) -> Iterator[Rows]:
-        """Yield the rows of the block that is held, after the first `taken`, and of the next."""
-        if len(held):
-            yield self._block(held, taken)
-        for block in self._blocks(chunks):
-            yield self._block(block, 0)
+        """Yield the rows of what is held, after the first `taken`, and of the chunks behind it."""
+        for waiting, num_docs in self._blocks(chunks, held):
+            yield self._block(waiting, num_docs, taken)
+            taken = 0
 
-    def _blocks(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-        least = MIN_BLOCK_ROWS * (self._masking.seq_len + 1)
-        waiting: list[Chunk] = []
-        for chunk in chunks:
-            waiting.append(chunk)
-            if sum(len(part.ids) for part in waiting) >= least:
-                yield joined(waiting)
-                waiting = []
-        if waiting:
-            yield joined(waiting)
+    def _blocks(self, chunks: Iterator[Chunk], held: Chunk) -> Iterator[tuple[Chunk, int]]:
+        """Yield what waits when a block is full, and how many documents of that are the block."""
+        waiting = [held]
+        while True:
+            num_docs = self._full_block(waiting)
+            if num_docs is None:
+                chunk = next(chunks, None)
+                if chunk is None:
+                    break
+                waiting.append(chunk)
+                continue
+            whole = joined(waiting)
+            yield whole, num_docs
+            waiting = [whole.part(num_docs, len(whole))]
+        rest = joined(waiting)
+        if len(rest):
+            yield rest, len(rest)
 
-    def _block(self, block: Chunk, taken: int) -> Rows:
-        documents, capacity = block.documents, self._masking.seq_len + 1
+    def _full_block(self, waiting: Sequence[Chunk]) -> int | None:
+        """Return how many documents the next block has; None if it is not full yet."""
+        if sum(len(chunk.ids) for chunk in waiting) < self._min_tokens:
+            return None
+        lengths = [np.diff(chunk.documents.offsets) for chunk in waiting]
+        tokens = np.cumsum(np.concatenate(lengths))  # up to and with each document
+        is_counted = np.arange(1, len(tokens) + 1) % self._block_docs == 0
+        closes = (is_counted & (tokens >= self._min_tokens)) | (tokens >= self._max_tokens)
+        return int(closes.argmax()) + 1 if closes.any() else None
+
+    def _block(self, waiting: Chunk, num_docs: int, taken: int) -> Rows:
+        """Return rows of the first documents that wait, after the first `taken` rows."""
+        block, capacity = waiting.part(0, num_docs), self._masking.seq_len + 1
+        documents = block.documents
         bounds, lengths = document_bounds(block.split, 0, len(documents))
         segments = cut(block.split, bounds, capacity=capacity, truncation="split")
         row_offsets, order = pack_within(
@@ -74,8 +101,8 @@ class BinPacker:
         arrays, trained = self._masking.fill(documents.ids, pieces)
         counts = _row_counts(pieces, documents.offsets, trained, capacity=capacity)
         counts[0] += whole
-        marks: list[Mark] = [(block, row + 1) for row in range(num_rows - 1)]
-        marks.append((no_documents(block.after), 0))
+        marks: list[Mark] = [(waiting, row + 1) for row in range(num_rows - 1)]
+        marks.append((waiting.part(num_docs, len(waiting)), 0))
         return Rows(
             arrays={name: array[taken:] for name, array in arrays.items()},
             counts=counts[taken:],

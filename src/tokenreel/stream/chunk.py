@@ -74,6 +74,15 @@ class Chunk:
             after=self.after,
         )
 
+    def part(self, start: int, stop: int) -> Chunk:
+        """Return documents start to stop, sharing memory; reading goes on where it did."""
+        return Chunk(
+            documents=self.documents.part(start, stop),
+            truncated=self.truncated[start:stop],
+            skipped=self.skipped[start:stop],
+            after=self.after,
+        )
+
     @cached_property
     def split(self) -> Split:
         """The documents as a split of one shard."""

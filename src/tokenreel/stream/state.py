@@ -5,7 +5,7 @@
 
 `place` is where reading goes on. `buffer` is what the packer holds, as text (chunk.py), and
 `taken` how much of that has been given out: rows (bin) or tokens (sequential). At the defaults
-some 200 KB of JSON for each lane; the buffer is most of it.
+some 200 KB of JSON for each lane; the buffer is most of it, and holds a long document whole.
 """
 
 from __future__ import annotations
