@@ -157,10 +157,10 @@ def test_batches_are_put_on_the_device_where_that_is_asked_for(
 
 
 def test_the_original_asks_for_its_statistics_by_name(config: dict[str, Any]) -> None:
-    """The original's `get_stats()`: of the last batch, and nothing before one."""
+    """The original's `get_stats()`: of the last batch; before one, the packing mode."""
     with StreamPipeline(config) as pipeline:
         state = pipeline.get_state()
-        assert pipeline.get_stats() == {}
+        assert pipeline.get_stats() == {"packing_mode": "bin"}
         batch = next(pipeline)
         told, shown = pipeline.get_stats(), int(batch.attention_mask.sum())
         assert told == {
@@ -172,4 +172,4 @@ def test_the_original_asks_for_its_statistics_by_name(config: dict[str, Any]) ->
             "docs_truncated": 0,
         }
         pipeline.set_state(state)
-        assert pipeline.get_stats() == {}
+        assert pipeline.get_stats() == {"packing_mode": "bin"}

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from tests.stream.making import batches_of, config_of, write_texts
 
-from tokenreel.errors import ConfigError, FormatError, InputError
+from tokenreel.errors import ConfigError, FormatError, InputError, NoInputError
 from tokenreel.stream import read_config
 from tokenreel.stream.settings import ModelSettings
 from tokenreel.stream.vocabulary import Vocabulary, open_vocabulary
@@ -22,11 +23,15 @@ from tokenreel.text.tokenizers.train import train_tokenizer
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tokenizer")
+    specials = ["<|endoftext|>", "<|a|>", "<|b|>", "<|c|>"]
+    return trained_with(specials, tmp_path_factory.mktemp("tokenizer"))
+
+
+def trained_with(specials: list[str], folder: Path) -> Path:
+    """Return the tokenizer.json of a small vocabulary that has these control tokens."""
     (folder / "text.txt").write_text("so it goes, and so it went, as it goes. " * 40)
     out = folder / "bpe" / "tokenizer.json"
     out.parent.mkdir()
-    specials = ["<|endoftext|>", "<|a|>", "<|b|>", "<|c|>"]
     train_tokenizer([folder / "text.txt"], out, kind="bpe", vocab_size=270, specials=specials)
     return out
 
@@ -100,6 +105,13 @@ def test_a_tokenizer_that_is_nowhere_is_said() -> None:
         vocabulary_of("nobody/nothing")
 
 
+@pytest.mark.parametrize("name", ["./nope/x.json", "nope/x.json", "/nope/x", "a/b/c", "x.model"])
+def test_a_path_that_is_not_there_is_a_file_not_found_and_no_name_of_the_hub(name: str) -> None:
+    with pytest.raises(NoInputError, match=r": no such tokenizer \(expected a file") as caught:
+        vocabulary_of(name)
+    assert isinstance(caught.value, FileNotFoundError)
+
+
 def test_a_name_of_the_hub_is_found_in_its_cache(trained: Path, tmp_path: Path) -> None:
     commit = "0" * 40
     kept = tmp_path / "hub/models--owner--name"
@@ -137,7 +149,8 @@ def test_begin_and_end_tokens_frame_each_document(
 ) -> None:
     path = write_texts(tmp_path / "a.jsonl", ["so it goes", "<|endoftext|> is text", "as it went"])
     tokenizer = {"kind": "hf", "hf_name_or_path": str(trained), "add_bos": bos, "add_eos": eos}
-    config = config_of(path, repeat=False, shuffle=False, train_seq_len=100)
+    end = vocabulary_of(trained).eos_id
+    config = config_of(path, repeat=False, shuffle=False, train_seq_len=100, model_bos_token_id=end)
     config["data"]["tokenizer"] = tokenizer
     [batch] = batches_of(config)
     encoder = vocabulary_of(trained)
@@ -160,21 +173,73 @@ def test_a_document_that_is_cut_has_no_end_token(tmp_path: Path) -> None:
 
 
 def test_the_tokenizers_special_ids_win_over_the_models_and_it_is_logged(
-    trained: Path, caplog: pytest.LogCaptureFixture
+    trained: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Contract 004: "optionally updates `model.{bos,eos,pad}_token_id` from tokenizer metadata"."""
     model = {"bos_token_id": 5, "eos_token_id": 6, "pad_token_id": 7}
-    end = vocabulary_of(trained).eos_id
-    found = vocabulary_of(trained, model)
-    assert (found.bos_id, found.eos_id) == (end, end)
+    (tmp_path / "tokenizer.json").write_bytes(trained.read_bytes())
+    naming = {"bos_token": "<|a|>", "eos_token": "<|b|>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(naming))
+    found = vocabulary_of(tmp_path, model)
+    control = found.tokenizer.control_ids
+    begin, end = control["<|a|>"], control["<|b|>"]
+    assert (found.bos_id, found.eos_id) == (begin, end)
     assert found.pad_id == 7  # the tokenizer has none
-    assert f"model.eos_token_id is {end}, as the tokenizer says, and not 6" in caplog.text
+    assert f"model.bos_token_id is {begin}, as the tokenizer declares, and not 5" in caplog.text
+    assert f"model.eos_token_id is {end}, as the tokenizer declares, and not 6" in caplog.text
     assert "pad_token_id" not in caplog.text
     caplog.clear()
-    said = vocabulary_of(trained, model, auto_set_special_tokens=False)
+    said = vocabulary_of(tmp_path, model, auto_set_special_tokens=False)
     assert (said.bos_id, said.eos_id, said.pad_id) == (5, 6, 7)
-    assert vocabulary_of(trained, {"eos_token_id": end}).eos_id == end
+    assert vocabulary_of(tmp_path, {"eos_token_id": end}).eos_id == end
     assert caplog.text == ""
+
+
+def test_what_the_model_says_wins_over_a_spelling_that_nothing_declares(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Contract 004: "from tokenizer metadata": how a token is spelled is none."""
+    specials = ["<s>", "</s>", "<pad>", "<|begin|>", "<|end|>", "<|fill|>"]
+    path = trained_with(specials, tmp_path)
+    control = vocabulary_of(path).tokenizer.control_ids
+    own = {"bos": "<|begin|>", "eos": "<|end|>", "pad": "<|fill|>"}
+    model = {f"{role}_token_id": control[token] for role, token in own.items()}
+    caplog.set_level("INFO", logger="tokenreel")
+    for auto in (True, False):
+        caplog.clear()
+        found = vocabulary_of(path, model, add_bos=True, add_eos=True, auto_set_special_tokens=auto)
+        assert {**model, "vocab_size": found.size} == asdict(found.as_settings())
+        assert "spelling" not in caplog.text and "token_id" not in caplog.text
+    spelled = vocabulary_of(path)
+    usual = tuple(control[token] for token in specials[:3])
+    assert (spelled.bos_id, spelled.eos_id, spelled.pad_id) == usual
+    assert f"model.bos_token_id is {usual[0]}, by the usual spelling <s>" in caplog.text
+    assert "declares no end token; by its usual spelling it is </s>" in caplog.text
+    assert f"model.pad_token_id is {usual[2]}, by the usual spelling <pad>" in caplog.text
+    assert "as the tokenizer declares" not in caplog.text
+
+
+def test_an_end_token_is_not_taken_for_a_begin_token(trained: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"add_bos is asked for, .*<bos>, got .*endoftext.*; say which with model"
+    ):
+        vocabulary_of(trained, add_bos=True)
+    found = vocabulary_of(trained)
+    assert found.bos_id is None and found.eos_id == found.tokenizer.control_ids["<|endoftext|>"]
+    assert vocabulary_of(trained, {"bos_token_id": 9}, add_bos=True).bos_id == 9
+
+
+@pytest.mark.parametrize("offset", [0, 3])
+def test_the_special_ids_of_bytes_are_declared_ones(
+    offset: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="tokenreel")
+    model = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0} if not offset else {}
+    found = vocabulary_of("none", model, kind="byte", byte_offset=offset)
+    expected = (1, 2, 0) if offset else (261, 256, 262)
+    assert (found.bos_id, found.eos_id, found.pad_id) == expected
+    assert "spelling" not in caplog.text
+    assert caplog.text.count("as the tokenizer declares") == (0 if offset else 3)
 
 
 def test_bytes_have_begin_end_and_padding_of_their_own(tmp_path: Path) -> None:

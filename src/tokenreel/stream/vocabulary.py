@@ -1,11 +1,16 @@
 """The tokenizer of a stream, its special ids, and the size of vocabulary a model needs.
 
 The size is the larger of the model's and the tokenizer's, rounded up to the multiple.
-Special ids are those of the tokenizer: what its own files name (end_of_text.py for the end,
-tokenizer_config.json and special_tokens_map.json for the others), else the usual strings; where
-it has none, or auto_set_special_tokens is off, the model's. A setting of the model that does
-not hold is logged. A name of the hub is fetched once, files of the tokenizer alone; code that
-comes with it is never run.
+A special id is the first that there is of these; the first two change places where
+auto_set_special_tokens is off:
+
+    declared   what the tokenizer's own files name (end_of_text.py for the end,
+               tokenizer_config.json and special_tokens_map.json for the others)
+    given      model.bos_token_id, eos_token_id, pad_token_id
+    spelled    a control token that is usually the one; never <|endoftext|> for the begin
+
+A setting of the model that does not hold is logged, and so is a spelling that does. A name of
+the hub is fetched once, files of the tokenizer alone; code that comes with it is never run.
 
 Bytes have special ids of their own: end 256, begin 261, padding 262 (257 to 260 are those of
 chats); with byte_offset, below the bytes: the model's, else padding 0, begin 1, end 2.
@@ -22,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenreel.errors import ConfigError, FormatError, InputError, MissingExtraError
+from tokenreel.errors import ConfigError, FormatError, InputError, MissingExtraError, NoInputError
 from tokenreel.stream.settings import ModelSettings, TokenizerSettings
 from tokenreel.text.tokenizers import (
     END_OF_TEXT,
@@ -33,14 +38,17 @@ from tokenreel.text.tokenizers import (
     load_tokenizer,
 )
 from tokenreel.text.tokenizers.byte import DEFAULT_SPECIALS
+from tokenreel.text.tokenizers.end_of_text import DeclaredEnd
 from tokenreel.text.tokenizers.referenced import fingerprint_of
 
 log = logging.getLogger(__name__)
 BEGIN, PAD = "<|begin_of_text|>", "<|pad|>"
 USUAL = {
-    "bos": ("<s>", BEGIN, "<bos>", END_OF_TEXT),
+    "bos": ("<s>", BEGIN, "<bos>"),
     "pad": ("<pad>", PAD, "<|finetune_right_pad_id|>", "[PAD]"),
 }
+OF_BYTES = {"bos": BEGIN, "eos": END_OF_TEXT, "pad": PAD}  # declared by the tokenizer of bytes
+FILE_SUFFIXES = (".json", ".model", ".tiktoken")
 NAMING_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 FETCHED = (
     "tokenizer*",
@@ -50,6 +58,15 @@ FETCHED = (
     "merges.txt",
     "generation_config.json",
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A special token of a tokenizer, declared by its files or known by a usual spelling."""
+
+    token: str
+    id: int
+    is_declared: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,15 +101,18 @@ def open_vocabulary(
     if tokenizer is not None:
         tokenizer = load_tokenizer(tokenizer)
     elif settings.kind == "byte":
-        tokenizer = _bytes(settings.byte_offset, given)
+        tokenizer, named = _bytes(settings.byte_offset, given), OF_BYTES
     else:
         path = _local(settings.hf_name_or_path or "")
         spec, named = str(path), _named_tokens(path)
         tokenizer = load_tokenizer(path, engine=settings.engine)
     found = {role: _found(role, tokenizer.control_ids, named) for role in USUAL}
     is_needed = settings.add_eos and given["eos"] is None
-    found["eos"] = _end(tokenizer, where=spec, is_needed=is_needed)
-    ids = _chosen(given, found, tokenizer_wins=settings.auto_set_special_tokens)
+    found["eos"] = _end(tokenizer, given["eos"], where=spec, is_needed=is_needed)
+    ids = {
+        role: _chosen(role, given[role], found[role], auto=settings.auto_set_special_tokens)
+        for role in given
+    }
     multiple = settings.vocab_size_multiple
     size = -(-max(model.vocab_size or 0, tokenizer.vocab_size) // multiple) * multiple
     _check_ids(ids, size)
@@ -105,20 +125,22 @@ def open_vocabulary(
     )
 
 
-def _chosen(
-    given: Mapping[str, int | None], found: Mapping[str, int | None], *, tokenizer_wins: bool
-) -> dict[str, int | None]:
-    """Return the special ids by role; what the model says in vain is logged."""
-    first, second = (found, given) if tokenizer_wins else (given, found)
-    ids = {role: second[role] if first[role] is None else first[role] for role in given}
-    for role, number in given.items():
-        if number is not None and number != ids[role]:
-            log.warning(
-                "model.%s_token_id is %d, as the tokenizer says, and not %d, as configured; "
-                "data.tokenizer.auto_set_special_tokens = false lets the model say",
-                *(role, ids[role], number),
-            )
-    return ids
+def _chosen(role: str, given: int | None, found: Found | None, *, auto: bool) -> int | None:
+    """Return a special id; what the model says in vain is logged, and what is only spelled."""
+    if found is None or (given is not None and not (auto and found.is_declared)):
+        return given
+    if given is not None and given != found.id:
+        log.warning(
+            "model.%s_token_id is %d, as the tokenizer declares, and not %d, as configured; "
+            "data.tokenizer.auto_set_special_tokens = false lets the model say",
+            *(role, found.id, given),
+        )
+    if not found.is_declared and role != "eos":  # of the end, find_end has said it
+        log.info(
+            "model.%s_token_id is %d, by the usual spelling %s; the tokenizer declares none",
+            *(role, found.id, found.token),
+        )
+    return found.id
 
 
 def check_end_is_told_apart(vocabulary: Vocabulary, settings: TokenizerSettings) -> None:
@@ -152,6 +174,7 @@ class OffsetBytes:
         self._bytes = byte_tokenizer(())
         self.vocab_size = 256 + offset
         self.control_ids = dict(control_ids)
+        self.declared_end = DeclaredEnd(token=END_OF_TEXT, source="byte")
         parts = {"offset": offset, **control_ids}
         self.fingerprint = fingerprint_of(
             "offset bytes", {name: str(value).encode() for name, value in parts.items()}
@@ -183,8 +206,7 @@ def _bytes(offset: int, given: Mapping[str, int | None]) -> Tokenizer:
             actual=", ".join(f"{role} {number}" for role, number in ids.items()),
             remedy="raise byte_offset to 3 or more, or give other ids",
         )
-    names = {"pad": PAD, "bos": BEGIN, "eos": END_OF_TEXT}
-    return OffsetBytes(offset, {names[role]: number or 0 for role, number in ids.items()})
+    return OffsetBytes(offset, {OF_BYTES[role]: number or 0 for role, number in ids.items()})
 
 
 def _no_begin(tokenizer: Tokenizer, *, where: str) -> ConfigError:
@@ -197,10 +219,13 @@ def _no_begin(tokenizer: Tokenizer, *, where: str) -> ConfigError:
     )
 
 
-def _end(tokenizer: Tokenizer, *, where: str, is_needed: bool) -> int | None:
-    """Return the id of the end token; where none or several may be it, None or ConfigError."""
+def _end(tokenizer: Tokenizer, given: int | None, *, where: str, is_needed: bool) -> Found | None:
+    """Return the end token; where none or several may be it, None or ConfigError."""
+    is_declared = getattr(tokenizer, "declared_end", None) is not None
+    if given is not None and not is_declared:
+        return None  # a spelling would not hold: do not look for one, which logs it
     try:
-        return find_end(tokenizer).id
+        end = find_end(tokenizer)
     except ConfigError as error:
         if not is_needed:
             return None
@@ -211,11 +236,18 @@ def _end(tokenizer: Tokenizer, *, where: str, is_needed: bool) -> int | None:
             actual=error.actual,
             remedy="say which with model.eos_token_id",
         ) from None
+    return Found(token=end.token, id=end.id, is_declared=is_declared)
 
 
-def _found(role: str, control_ids: Mapping[str, int], named: Mapping[str, str]) -> int | None:
-    known = [token for token in (named.get(role), *USUAL[role]) if token in control_ids]
-    return control_ids[known[0]] if known and known[0] is not None else None
+def _found(role: str, control_ids: Mapping[str, int], named: Mapping[str, str]) -> Found | None:
+    """Return the begin or padding token of a tokenizer, if it has one."""
+    declared = named.get(role)
+    if declared is not None and declared in control_ids:
+        return Found(token=declared, id=control_ids[declared], is_declared=True)
+    for token in USUAL[role]:
+        if token in control_ids:
+            return Found(token=token, id=control_ids[token], is_declared=False)
+    return None
 
 
 def _check_ids(ids: Mapping[str, int | None], size: int) -> None:
@@ -252,6 +284,13 @@ def _local(name: str) -> Path:
     path = Path(name).expanduser()
     if path.exists():
         return path
+    if _is_path(name):
+        raise NoInputError(
+            "no such tokenizer",
+            where=name,
+            expected="a file or folder, as this is no name of the hub",
+            remedy="check data.tokenizer.hf_name_or_path",
+        )
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
@@ -267,3 +306,13 @@ def _local(name: str) -> Path:
             where=name,
             remedy="check data.tokenizer.hf_name_or_path",
         ) from error
+
+
+def _is_path(name: str) -> bool:
+    """Return whether a name can only be a path: those of the hub are `name` or `owner/name`.
+
+    >>> [_is_path(name) for name in ("./a", "a/b.json", "/a", "a/b/c", "a/b-2.5", "gpt2")]
+    [True, True, True, True, False, False]
+    """
+    is_marked = name.startswith((".", "~", "/")) or Path(name).is_absolute()
+    return is_marked or name.endswith(FILE_SUFFIXES) or name.count("/") > 1
