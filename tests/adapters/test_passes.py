@@ -175,7 +175,7 @@ def test_an_evaluation_in_between_leaves_a_loader_where_it_was(recipe: Recipe) -
 def test_rows_end_where_a_sequence_does(recipe: Recipe) -> None:
     sources = [replace(recipe.sources[0]), replace(recipe.sources[2])]  # weights of 0 and 1
     rows = FeedRows(replace(recipe, sources=sources))
-    assert len(list(rows)) == len(rows)
+    assert len(list(rows)) == len(rows)  # type: ignore[call-overload]
     with pytest.raises(IndexError):
         rows[len(rows)]
 
