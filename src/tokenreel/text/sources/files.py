@@ -20,7 +20,7 @@ from pathlib import Path
 from tokenreel.errors import ConfigError, NoInputError
 
 KINDS = ("jsonl", "parquet", "text")
-SHOWN_CHARACTERS = 80  # of what was taken for a path
+SHOWN_CHARACTERS = 300  # of what was taken for a path
 JSONL_SUFFIXES = frozenset({".jsonl", ".ndjson"})
 PARQUET_SUFFIXES = frozenset({".parquet"})
 TEXT_SUFFIX_LIST = """
