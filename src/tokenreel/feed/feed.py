@@ -13,7 +13,6 @@ from dataclasses import asdict
 from functools import partial
 from itertools import count, takewhile
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from tokenreel.feed.buffers import Allocate, BatchMemory, Ring, checked
 from tokenreel.feed.denominators import Denominators
 from tokenreel.feed.ending import Ending, beyond, find_ending
 from tokenreel.feed.parts import Part
-from tokenreel.feed.prefetch import ahead
+from tokenreel.feed.prefetch import ahead, checked_threads
 from tokenreel.feed.read_ahead import ReadAhead
 from tokenreel.feed.recipe import Recipe
 from tokenreel.feed.sources import (
@@ -35,7 +34,7 @@ from tokenreel.feed.sources import (
     order_rows,
     plan_rows,
 )
-from tokenreel.feed.state import Change, check_room, check_state, make_state
+from tokenreel.feed.state import Change, check_room, check_state, make_state, named_changes
 from tokenreel.feed.trace import Explained, Hit, explain, where
 from tokenreel.order.order import VERSIONS, Located, Order
 from tokenreel.order.schedule import normalised, shares_of
@@ -46,7 +45,6 @@ from tokenreel.store.store import Store
 if TYPE_CHECKING:
     from tokenreel.text.tokenizers import Tokenizer
 
-MOST_THREADS = 256
 TOKENIZER_REMEDY = "give the tokenizer that it was built with, or insist with force_tokenizer"
 NOT_IN_BATCHES = (
     "accumulate",
@@ -74,7 +72,7 @@ class Feed:
 
     def __init__(self, recipe: Recipe | str | PathLike[str], *, threads: int = 1) -> None:
         self.recipe = recipe if isinstance(recipe, Recipe) else Recipe.read(recipe)
-        self._threads = _checked_threads(threads)
+        self._threads = checked_threads(threads)
         self.stores: tuple[Store, ...] = tuple(open_source(item) for item in self.recipe.sources)
         if not self.recipe.mixed_tokenizers:
             check_tokenizers(self.recipe.sources, self.stores)
@@ -338,14 +336,7 @@ class Feed:
 
         A tokenizer other than that of the stores is refused, unless `force_tokenizer` insists.
         """
-        if tokenizer is None:
-            return explain(self, step)
-        from tokenreel.text.tokenizers import load_tokenizer  # only a text needs it
-
-        loaded = load_tokenizer(_as_spec(tokenizer))
-        if not force_tokenizer:
-            self.check_tokenizer(loaded.fingerprint)
-        return explain(self, step, loaded.decode)
+        return explain(self, step, tokenizer=tokenizer, force_tokenizer=force_tokenizer)
 
     def check_tokenizer(self, fingerprint: str) -> None:
         """Raise MismatchError unless all stores are of the tokenizer with this fingerprint.
@@ -381,11 +372,7 @@ class Feed:
     @property
     def changes(self) -> list[dict[str, Any]]:
         """The weights that were changed on the way: from which step on, and which."""
-        names = [source.name for source in self.recipe.sources]
-        return [
-            {"step": step, "weights": dict(zip(names, weights, strict=True))}
-            for step, weights in self._changes
-        ]
+        return named_changes(self._changes, [source.name for source in self.recipe.sources])
 
     def _set_order(self, order: Order) -> None:
         self.order = order
@@ -406,15 +393,3 @@ class Feed:
         self._changes = changes
         self.step = state["step"]
         self._num_loads += 1
-
-
-def _checked_threads(threads: int) -> int:
-    if not 1 <= threads <= MOST_THREADS:
-        raise ConfigError(
-            "bad number of threads", expected=f"1 to {MOST_THREADS:,}", actual=threads
-        )
-    return threads
-
-
-def _as_spec(tokenizer: str | PathLike[str] | Tokenizer) -> str | Path | Tokenizer:
-    return Path(tokenizer) if isinstance(tokenizer, PathLike) else tokenizer

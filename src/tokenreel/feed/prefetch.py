@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from tokenreel.errors import ConfigError
 
+MOST_THREADS = 256
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 
@@ -44,6 +45,15 @@ def ahead(
             _check_process(process)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def checked_threads(threads: int) -> int:
+    """Return a number of threads, or raise ConfigError."""
+    if not 1 <= threads <= MOST_THREADS:
+        raise ConfigError(
+            "bad number of threads", expected=f"1 to {MOST_THREADS:,}", actual=threads
+        )
+    return threads
 
 
 def _check_process(process: int) -> None:

@@ -65,6 +65,14 @@ def check_room(num_changes: int, *, num_sources: int) -> None:
         )
 
 
+def named_changes(changes: Sequence[Change], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return changes as people read them: the step, and the weights by the names of sources."""
+    return [
+        {"step": step, "weights": dict(zip(names, weights, strict=True))}
+        for step, weights in changes
+    ]
+
+
 def pack_changes(changes: Sequence[Change]) -> str:
     """Return changes as text: all steps as differences, then all weights, compressed.
 

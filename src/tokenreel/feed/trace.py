@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +23,7 @@ from tokenreel.text.provenance import Provenance
 
 if TYPE_CHECKING:
     from tokenreel.feed.feed import Feed
+    from tokenreel.text.tokenizers import Tokenizer
 
 Decode = Callable[[np.ndarray], str]
 
@@ -107,8 +110,17 @@ class Hit:
     stop: int
 
 
-def explain(feed: Feed, step: int, decode: Decode | None = None) -> Explained:
-    """Say which documents a step shows; `decode` gives the text of token ids."""
+def explain(
+    feed: Feed,
+    step: int,
+    *,
+    tokenizer: str | PathLike[str] | Tokenizer | None = None,
+    force_tokenizer: bool = False,
+) -> Explained:
+    """Say which documents a step shows; with a tokenizer, also their text."""
+    decode = None
+    if tokenizer is not None:
+        decode = _decoder(feed, tokenizer, force=force_tokenizer)
     located = feed.locate(step)
     weights = feed.batch(step).loss_weights.reshape(-1, feed.recipe.seq_len)
     rows: dict[int, ExplainedRow] = {}
@@ -124,6 +136,16 @@ def explain(feed: Feed, step: int, decode: Decode | None = None) -> Explained:
                 row=row, source=name, epoch=int(located.epoch[row]), segments=segments
             )
     return Explained(step=step, rows=[rows[row] for row in sorted(rows)])
+
+
+def _decoder(feed: Feed, tokenizer: str | PathLike[str] | Tokenizer, *, force: bool) -> Decode:
+    """Return what gives the text of ids; a tokenizer that is not the stores' is refused."""
+    from tokenreel.text.tokenizers import load_tokenizer  # only a text needs it
+
+    loaded = load_tokenizer(Path(tokenizer) if isinstance(tokenizer, PathLike) else tokenizer)
+    if not force:
+        feed.check_tokenizer(loaded.fingerprint)
+    return loaded.decode
 
 
 def pieces_by_document(plan: RowPlan, pieces: Pieces) -> Pieces:
