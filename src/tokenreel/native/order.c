@@ -2,8 +2,9 @@
  *
  * permute: a keyed permutation of [0, length) by a Feistel network with cycle-walking.
  * The reference, and the explanation, is order/permutation.py.
- * mix: the sources and rows of consecutive positions; see order/mixture.py. Compiled without
- * contraction of floating-point operations, so that it gives the very numbers numpy gives.
+ * mix: the sources and rows of consecutive positions; carry: what sources are owed over changes of
+ * their shares; see order/mixture.py. Compiled without contraction of floating-point operations, so
+ * that they give the very numbers numpy gives. The deal of a step's rows is order/deal.py's.
  */
 #include "native.h"
 

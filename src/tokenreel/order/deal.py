@@ -3,9 +3,9 @@
     position of the run   step · batch_size + k      k-th row of the step, as the mixture has it
     seat of the batch     any of them, each equally likely, and the way back
 
-The composition of a step stays as it is. Without dealing a seat, hence a rank or a
-microbatch, would belong to a source: with shares .9 and .1 and batches of 10 the mixture
-itself never has the second source first or last. Rows of a single source are shuffled
+The composition of a step stays as it is. Without dealing some seats, hence ranks and
+microbatches, would favour a source: with shares .9 and .1 and batches of 10 the mixture
+itself has the second source first or last half as often as in between. Rows of a single source are shuffled
 already and are not dealt, nor is an evaluation in order. Costs 3 ns a row of the step in
 the kernel, 200 in numpy.
 """
