@@ -5,9 +5,9 @@
 
 The composition of a step stays as it is. Without dealing some seats, hence ranks and
 microbatches, would favour a source: with shares .9 and .1 and batches of 10 the mixture
-itself has the second source first or last half as often as in between. Rows of a single source are shuffled
-already and are not dealt, nor is an evaluation in order. Costs 3 ns a row of the step in
-the kernel, 200 in numpy.
+itself has the second source first or last half as often as in between. Rows of a single
+source are shuffled already and are not dealt, nor is an evaluation in order. Costs 3 ns a
+row of the step in the kernel, 200 in numpy.
 """
 
 from __future__ import annotations
