@@ -19,6 +19,7 @@ from tokenreel.text.chats import (
     Template,
     Text,
     Wrapping,
+    fitting_template,
     load_template,
     render,
 )
@@ -129,3 +130,35 @@ def test_the_fingerprint_changes_with_every_field_but_the_name() -> None:
 def test_the_fingerprint_of_ngpt_is_fixed() -> None:
     # A change of what is rendered must be noticed: stores keep this value.
     assert NGPT.fingerprint == ("15d81c6c84283bbaf68f6d0d07c6656a1405ce4234d8fa74075a77ac81b79f7a")
+
+
+@pytest.mark.parametrize("template", BUILT_IN.values(), ids=list(BUILT_IN))
+def test_the_template_that_fits_is_the_one_whose_control_tokens_are_there(
+    template: Template,
+) -> None:
+    assert fitting_template(byte_tokenizer([*template.controls, "<|endoftext|>"])) is template
+
+
+@pytest.mark.parametrize("template", BUILT_IN.values(), ids=list(BUILT_IN))
+def test_a_template_does_not_fit_where_one_control_token_is_missing(template: Template) -> None:
+    for missing in template.controls:
+        rest = [token for token in template.controls if token != missing]
+        with pytest.raises(ConfigError, match="no built-in chat template fits") as caught:
+            fitting_template(byte_tokenizer(rest))
+        assert all(token in str(caught.value.expected) for token in template.controls)
+        assert all(name in str(caught.value.expected) for name in BUILT_IN)
+        assert caught.value.actual == ", ".join(rest)
+        assert "--template" in str(caught.value.remedy)
+
+
+def test_several_templates_that_fit_are_named_and_none_is_taken(byte: Tokenizer) -> None:
+    with pytest.raises(ConfigError, match=r"several chat templates \(got ngpt, chatml, llama3\)"):
+        fitting_template(byte)
+    two = byte_tokenizer([*BUILT_IN["llama3"].controls, *CHATML.controls])
+    with pytest.raises(ConfigError, match=r"got chatml, llama3\); say which one .*--template"):
+        fitting_template(two)
+
+
+def test_a_tokenizer_without_control_tokens_is_said_to_have_none() -> None:
+    with pytest.raises(ConfigError, match=r"got none\)"):
+        fitting_template(byte_tokenizer([]))

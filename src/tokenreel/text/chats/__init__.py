@@ -18,6 +18,7 @@ from tokenreel.text.chats.templates import (
     DEFAULT_SYSTEM_TEXT,
     LLAMA3,
     NGPT,
+    fitting_template,
     load_template,
 )
 from tokenreel.text.chats.truncate import (
@@ -51,6 +52,7 @@ __all__ = [
     "Wrapping",
     "check_template",
     "drop_untrained",
+    "fitting_template",
     "keep_first",
     "keep_last",
     "load_template",

@@ -121,6 +121,17 @@ class Template:
         del facts["name"]
         return hashlib.sha256(canonical_json(facts).encode()).hexdigest()
 
+    @property
+    def controls(self) -> tuple[str, ...]:
+        """The control tokens that a tokenizer must have for this template, each once."""
+        parts = chain.from_iterable(self.groups)
+        return tuple(dict.fromkeys(part.control for part in parts if isinstance(part, Control)))
+
+    @property
+    def groups(self) -> tuple[Parts, ...]:
+        """The parts of all headers, then those of end, tail and preamble."""
+        return (*(parts for _, parts in self.headers), self.end, self.tail, self.preamble)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
@@ -149,9 +160,7 @@ class Bound:
 
 def bind(template: Template, tokenizer: Tokenizer) -> Bound:
     """Resolve a template's parts to ids of a tokenizer, or raise ConfigError."""
-    groups = [parts for _, parts in template.headers]
-    groups += [template.end, template.tail, template.preamble]
-    known = _known_parts(template, chain.from_iterable(groups), tokenizer=tokenizer)
+    known = _known_parts(template, chain.from_iterable(template.groups), tokenizer=tokenizer)
     return Bound(
         template=template,
         headers={role: _bound_header(template, parts, known) for role, parts in template.headers},

@@ -25,6 +25,7 @@ from typing import Any
 
 from tokenreel.errors import ConfigError
 from tokenreel.text.chats.template import Control, Name, Part, Parts, Template, Text, Wrapping
+from tokenreel.text.tokenizers.protocol import Tokenizer
 from tokenreel.text.tokenizers.specials import NGPT_SPECIALS
 
 DEFAULT_SYSTEM_TEXT = "you are a helpful assistant."
@@ -108,6 +109,36 @@ def load_template(name_or_file: str) -> Template:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"not a template: {error}", where=path) from error
     return template_from(facts, where=str(path))
+
+
+def fitting_template(tokenizer: Tokenizer) -> Template:
+    """Return the one built-in template whose control tokens the tokenizer all has.
+
+    Where none fits, or several do, that is a ConfigError: rendered with the wrong template
+    a model would learn turns that nobody will ever show it.
+
+    >>> from tokenreel.text.tokenizers import byte_tokenizer
+    >>> fitting_template(byte_tokenizer(["<|im_start|>", "<|im_end|>"])).name
+    'chatml'
+    """
+    known = tokenizer.control_ids
+    fitting = [t for t in BUILT_IN.values() if all(token in known for token in t.controls)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise ConfigError(
+            "the tokenizer has the control tokens of several chat templates",
+            actual=", ".join(template.name for template in fitting),
+            remedy="say which one the model is to learn (template=…, --template)",
+        )
+    wanted = "; or ".join(f"{t.name}: {' '.join(t.controls)}" for t in BUILT_IN.values())
+    raise ConfigError(
+        "no built-in chat template fits the control tokens of the tokenizer",
+        expected=wanted,
+        actual=", ".join(known) or "none",
+        remedy="describe its template in a .toml file and name that (template=…, --template), "
+        "or use a tokenizer that has the control tokens of one",
+    )
 
 
 def template_from(facts: Mapping[str, object], *, where: str = "template") -> Template:
