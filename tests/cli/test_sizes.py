@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
+
 import pytest
 
-from tokenreel.cli.sizes import parse_size
+from tokenreel.cli.sizes import parse_size, size_argument
 from tokenreel.errors import ConfigError
 
 
@@ -41,3 +43,12 @@ def test_a_size_means_what_its_suffix_says(text: str | int, size: int) -> None:
 def test_what_is_no_size_is_refused_with_examples(text: str | int) -> None:
     with pytest.raises(ConfigError, match=r"not a size .*200M, 1\.5G .*128MiB.*got "):
         parse_size(text)
+
+
+def test_an_option_says_why_a_size_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--shard-size", type=size_argument)
+    assert parser.parse_args(["--shard-size", "128M"]).shard_size == 128_000_000
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--shard-size", "much"])
+    assert "argument --shard-size: not a size (expected" in capsys.readouterr().err

@@ -7,6 +7,7 @@ over is cut off (1.0005K is 1,000 bytes).
 
 from __future__ import annotations
 
+import argparse
 import re
 from fractions import Fraction
 
@@ -36,6 +37,14 @@ def parse_size(text: str | int) -> int:
     if value < 1:
         raise _no_size(text)
     return int(value)
+
+
+def size_argument(text: str) -> int:
+    """Return the bytes of an argument: the `type` of an option, whose error keeps its words."""
+    try:
+        return parse_size(text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _no_size(text: object) -> ConfigError:
