@@ -76,7 +76,7 @@ def _warm(feed: Feed) -> Feed:
 
 def _steps_of_pass(feed: Feed) -> int:
     """Return how many steps have as many rows as all sources together."""
-    return sum(plan.num_rows for plan in feed.plans) // feed.recipe.batch_size + 1
+    return sum(plan.num_rows for plan in feed.plans) // feed.recipe.global_batch_size + 1
 
 
 def recipe_of(folder: Path | str, rows: str, batch_size: int, seq_len: int) -> Recipe:
@@ -85,7 +85,7 @@ def recipe_of(folder: Path | str, rows: str, batch_size: int, seq_len: int) -> R
         Source(name="a", path=f"{folder}/store0", rows=rows, weight=0.7),
         Source(name="b", path=f"{folder}/store1", rows=rows, weight=0.3),
     ]
-    return Recipe(seq_len=seq_len, batch_size=batch_size, seed=7, sources=sources)
+    return Recipe(seq_len=seq_len, global_batch_size=batch_size, seed=7, sources=sources)
 
 
 def _feed(folder: Path, rows: str, batch_size: int, seq_len: int) -> Feed:
@@ -301,7 +301,7 @@ def _write_chats(path: Path) -> None:
 
 def _chat_feed(folder: Path, batch_size: int, seq_len: int) -> Feed:
     source = Source(name="chats", path=str(folder / "chats"), rows="packed")
-    return Feed(Recipe(seq_len=seq_len, batch_size=batch_size, seed=7, sources=[source]))
+    return Feed(Recipe(seq_len=seq_len, global_batch_size=batch_size, seed=7, sources=[source]))
 
 
 def _threads(folder: Path) -> Row:

@@ -68,7 +68,7 @@ def _many_sources() -> list[Row]:
             Source(name=f"s{number}", path=f"{folder}/s", weight=float(weight))
             for number, weight in enumerate(weights)
         ]
-        feed = Feed(Recipe(seq_len=64, batch_size=256, sources=sources))
+        feed = Feed(Recipe(seq_len=64, global_batch_size=256, sources=sources))
         begin = time.perf_counter()
         feed.batch(0)
         first = time.perf_counter() - begin
@@ -91,7 +91,7 @@ def _many_changes() -> list[Row]:
         with StoreWriter(f"{folder}/s", vocab_size=100) as writer:
             writer.add(np.arange(64 * 300 + 1) % 100)
         sources = [Source(name=name, path=f"{folder}/s") for name in ("a", "b")]
-        feed = Feed(Recipe(seq_len=64, batch_size=8, sources=sources))
+        feed = Feed(Recipe(seq_len=64, global_batch_size=8, sources=sources))
         for step, weight in enumerate(np.random.default_rng(0).random(2000)):
             feed.step = step
             feed.change_weights({"a": weight, "b": 1 - weight})

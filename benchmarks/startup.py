@@ -37,7 +37,7 @@ def peak_mb(): return int(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status")
 before = peak_mb()
 begin = time.perf_counter()
 source = Source(name="a", path=sys.argv[1], rows=sys.argv[4])
-feed = Feed(Recipe(seq_len=int(sys.argv[3]), batch_size=64, seed=1, sources=[source]))
+feed = Feed(Recipe(seq_len=int(sys.argv[3]), global_batch_size=64, seed=1, sources=[source]))
 feed.batch(int(sys.argv[2]))
 print(json.dumps({"seconds": time.perf_counter() - begin, "memory": peak_mb() - before,
                   "rows": feed.plans[0].num_rows}))

@@ -171,7 +171,7 @@ def validate(model: TinyTransformer, feed: Feed, *, device: str) -> dict[str, fl
     ]
     if not held_out:
         return {}
-    recipe = Recipe(seq_len=SEQ_LEN, batch_size=BATCH_SIZE, passes=1, sources=held_out)
+    recipe = Recipe(seq_len=SEQ_LEN, global_batch_size=BATCH_SIZE, passes=1, sources=held_out)
     found = evaluate(model, recipe, forward=lambda model, batch: model(batch), device=device)
     return {f"val/{name}": figure for name, figure in found.as_dict().items()}
 
@@ -214,7 +214,7 @@ def main() -> None:
     prior = {name: 1 / len(args.stores) for name, _ in args.stores}
     sources = [Source(name=name, path=path, weight=prior[name]) for name, path in args.stores]
     recipe = Recipe(
-        seq_len=SEQ_LEN, batch_size=BATCH_SIZE, seed=7, steps=args.steps, sources=sources
+        seq_len=SEQ_LEN, global_batch_size=BATCH_SIZE, seed=7, steps=args.steps, sources=sources
     )
     loader = FeedLoader(recipe, device=args.device)
     feed = loader.feed

@@ -34,13 +34,13 @@ def main() -> None:
     args = parser.parse_args()
     cuda = torch.cuda.is_available()
     dist.init_process_group("nccl" if cuda else "gloo")
-    rank, world = dist.get_rank(), dist.get_world_size()
+    rank, world_size = dist.get_rank(), dist.get_world_size()
     device = torch.device("cuda", rank % torch.cuda.device_count()) if cuda else "cpu"
     args.folder.mkdir(parents=True, exist_ok=True)
     checkpoint = args.folder / "checkpoint.pt"
 
     source = Source(name="text", path=args.store)
-    recipe = Recipe(seq_len=128, batch_size=8, seed=7, steps=args.steps, sources=[source])
+    recipe = Recipe(seq_len=128, global_batch_size=8, seed=7, steps=args.steps, sources=[source])
     loader = FeedLoader(recipe, device=device)  # this rank's part of every step
     model = TinyTransformer(vocab_size=loader.feed.stores[0].vocab_size or 0, seq_len=128)
     model = model.to(device)
@@ -54,15 +54,15 @@ def main() -> None:
 
     for batch in loader:
         step = loader.feed.step - 1
-        # Parts of a loss add up to that of the step; DDP averages gradients, hence the world.
+        # Parts of a loss add up to that of the step; DDP averages gradients, hence the factor.
         part = loss_sum(parallel(batch), batch) / loader.feed.weight_sum(step)
         optimizer.zero_grad()
-        (part * world).backward()
+        (part * world_size).backward()
         optimizer.step()
         loss = part.detach()
         dist.all_reduce(loss)
         if rank == 0:
-            print(json.dumps({"step": step, "ranks": world, "loss": loss.item()}), flush=True)
+            print(json.dumps({"step": step, "ranks": world_size, "loss": loss.item()}), flush=True)
             if (step + 1) % args.save_every == 0:
                 saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
                 torch.save({**saved, "feed": loader.state_dict()}, checkpoint.with_suffix(".part"))

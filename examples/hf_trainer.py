@@ -35,7 +35,9 @@ def main() -> None:
     parser.add_argument("--save-every", type=int, default=20, metavar="STEPS")
     args = parser.parse_args()
     source = Source(name="text", path=args.store, rows=args.rows)
-    recipe = Recipe(seq_len=128, batch_size=BATCH_SIZE, seed=7, steps=args.steps, sources=[source])
+    recipe = Recipe(
+        seq_len=128, global_batch_size=BATCH_SIZE, seed=7, steps=args.steps, sources=[source]
+    )
     rows = FeedRows(recipe)
 
     set_seed(0)

@@ -70,7 +70,7 @@ class Replica:
     def __init__(self, store: Path, *, steps: int) -> None:
         source = Source(name="text", path=store)
         recipe = Recipe(
-            seq_len=SEQ_LEN, batch_size=BATCH_SIZE, seed=7, steps=steps, sources=[source]
+            seq_len=SEQ_LEN, global_batch_size=BATCH_SIZE, seed=7, steps=steps, sources=[source]
         )
         self.loader = FeedLoader(recipe)
         vocab_size = self.loader.feed.stores[0].vocab_size or 2**16

@@ -34,7 +34,7 @@ def main() -> None:
     source = Source(
         name="pairs", path=args.path, rows="document_windows", vocab_size=args.vocab_size
     )
-    recipe = Recipe(seq_len=128, batch_size=8, seed=7, steps=args.steps, sources=[source])
+    recipe = Recipe(seq_len=128, global_batch_size=8, seed=7, steps=args.steps, sources=[source])
     loader = FeedLoader(recipe)
     model = TinyTransformer(vocab_size=args.vocab_size or 2**16, seq_len=128)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)

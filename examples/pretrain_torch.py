@@ -41,7 +41,11 @@ def main() -> None:
     print(f"{store.num_documents:,} documents, {store.num_tokens:,} tokens")
 
     recipe = Recipe(
-        seq_len=128, batch_size=16, seed=7, steps=args.steps, sources=[Source(name="a", path=path)]
+        seq_len=128,
+        global_batch_size=16,
+        seed=7,
+        steps=args.steps,
+        sources=[Source(name="a", path=path)],
     )
     loader = FeedLoader(recipe, device=args.device)
     model = TinyTransformer(vocab_size=store.vocab_size or 0, seq_len=128).to(args.device)
@@ -72,7 +76,7 @@ def main() -> None:
 def validate(model: TinyTransformer, path: Path, *, device: str) -> float:
     """Return the mean loss over every token of the split that was kept apart."""
     source = Source(name="val", path=path, split="val")
-    recipe = Recipe(seq_len=128, batch_size=16, passes=1, sources=[source])
+    recipe = Recipe(seq_len=128, global_batch_size=16, passes=1, sources=[source])
     return evaluate(model, recipe, forward=lambda model, batch: model(batch), device=device).loss
 
 

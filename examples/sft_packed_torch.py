@@ -58,7 +58,9 @@ def main() -> None:
 
     # A chat that is too long loses its oldest turns whole; one left without an answer is dropped.
     source = Source(name="chats", path=path, rows="packed")
-    recipe = Recipe(seq_len=SEQ_LEN, batch_size=4, seed=7, steps=args.steps, sources=[source])
+    recipe = Recipe(
+        seq_len=SEQ_LEN, global_batch_size=4, seed=7, steps=args.steps, sources=[source]
+    )
     loader = FeedLoader(recipe, device=args.device)
     first = loader.feed.batch(0)
     shares = {"padding": 1 - first.attention_mask.mean(), "trained": first.loss_mask.mean()}

@@ -18,7 +18,7 @@ import sys, tokenreel
 from tokenreel import native
 with tokenreel.StoreWriter(sys.argv[1], vocab_size=100) as writer:
     writer.add(range(50))
-recipe = tokenreel.Recipe(seq_len=8, batch_size=2,
+recipe = tokenreel.Recipe(seq_len=8, global_batch_size=2,
                           sources=[tokenreel.Source(name="a", path=sys.argv[1])])
 batch = tokenreel.Feed(recipe).batch(3)
 print(tokenreel.__file__, native.extension() is not None, batch.input_ids.tolist())

@@ -40,13 +40,13 @@ def losses_of(weights: Weights, batch: dict[str, jax.Array]) -> tuple[jax.Array,
 def over(num_devices: int, recipe: Recipe) -> NamedSharding:
     """Return the sharding of the rows over so many devices."""
     mesh = Mesh(np.array(jax.devices()[:num_devices]), ("data",))
-    lead = (None,) if recipe.accumulate > 1 else ()
+    lead = (None,) if recipe.grad_accum > 1 else ()
     return NamedSharding(mesh, PartitionSpec(*lead, "data", None))
 
 
-def run(weights: Weights, folder: Path, num_devices: int, accumulate: int) -> dict[str, Any]:
+def run(weights: Weights, folder: Path, num_devices: int, grad_accum: int) -> dict[str, Any]:
     """Return what a mesh of so many devices makes of the first steps."""
-    recipe = mixed_recipe(folder, accumulate=accumulate, steps=STEPS)
+    recipe = mixed_recipe(folder, grad_accum=grad_accum, steps=STEPS)
     loader, feed = FeedLoader(recipe, sharding=over(num_devices, recipe)), Feed(recipe)
     losses, gradients, by_source = [], [], []
     for step, batch in enumerate(loader):
@@ -56,8 +56,8 @@ def run(weights: Weights, folder: Path, num_devices: int, accumulate: int) -> di
         by_source.append(sums.tolist())
         check_rows(batch, feed, step)
     shards = [batch[name].addressable_shards for name in ("input_ids", "source_ids")]
-    # With rank and world given, the sharding is that of the rank's rows alone.
-    given = FeedLoader(recipe, sharding=over(num_devices, recipe), rank=1, world=2)
+    # With rank and world_size given, the sharding is that of the rank's rows alone.
+    given = FeedLoader(recipe, sharding=over(num_devices, recipe), rank=1, world_size=2)
     part = next(iter(given))
     return {
         "losses": losses,
@@ -86,13 +86,13 @@ def main() -> None:
     weights = read_weights(folder / "weights.npz")
     model = partial(segmented, weights)
     printed: dict[str, Any] = {}
-    for accumulate in (1, 2):
-        one, three = (run(weights, folder, count, accumulate) for count in (1, 3))
+    for grad_accum in (1, 2):
+        one, three = (run(weights, folder, count, grad_accum) for count in (1, 3))
         apart = np.abs(one.pop("gradients") - (there := three.pop("gradients"))).max()
         three["gradients apart"] = float(apart / np.abs(there).max())
-        recipe = val_recipe(folder, accumulate=accumulate)
+        recipe = val_recipe(folder, grad_accum=grad_accum)
         three["evaluation"] = evaluate(model, recipe, sharding=over(3, recipe)).as_dict()
-        printed |= {f"1 x {accumulate}": one, f"3 x {accumulate}": three}
+        printed |= {f"1 x {grad_accum}": one, f"3 x {grad_accum}": three}
     print(json.dumps(printed))
 
 

@@ -33,11 +33,12 @@ def check(recipe: Recipe, spec: PartitionSpec | None, mesh: Mesh) -> None:
     sharding = None if spec is None else NamedSharding(mesh, spec)
     loader, feed = FeedLoader(recipe, sharding=sharding), Feed(recipe)
     parts = [
-        [feed.batch(s, rank=r, world=loader.world) for s in range(4)] for r in range(loader.world)
+        [feed.batch(s, rank=r, world_size=loader.world_size) for s in range(4)]
+        for r in range(loader.world_size)
     ]
     for step, batch in enumerate(islice(loader, 4)):
         for name in FIELDS:
-            axis = int(recipe.accumulate > 1)  # source_ids have no axis of tokens
+            axis = int(recipe.grad_accum > 1)  # source_ids have no axis of tokens
             whole = np.concatenate([getattr(part[step], name) for part in parts], axis=axis)
             array = batch[name]
             assert array.shape == whole.shape
@@ -101,8 +102,8 @@ def main() -> None:
     check(recipe, PartitionSpec("data", "model"), square)  # sequences cut too
     check(recipe, PartitionSpec("model"), square)  # processes share rows
     check(recipe, PartitionSpec(), line)  # every device has all
-    check(replace(recipe, accumulate=2), None, line)
-    check_uneven(replace(recipe, batch_size=9))
+    check(replace(recipe, grad_accum=2), None, line)
+    check_uneven(replace(recipe, global_batch_size=9))
     crossed = Mesh(np.array(jax.devices())[[0, 2, 1, 3]], ("data",))
     try:
         FeedLoader(recipe, sharding=NamedSharding(crossed, PartitionSpec("data")))
@@ -112,12 +113,12 @@ def main() -> None:
     resumed = FeedLoader(recipe)
     resumed.load_state_dict({**resumed.state_dict(), "step": 3})
     batch = next(iter(resumed))["input_ids"]
-    size = 8 // resumed.world
+    size = 8 // resumed.world_size
     assert batch.shape == (8, SEQ_LEN)
     rows = Feed(recipe).batch(3).input_ids[resumed.rank * size : (resumed.rank + 1) * size]
     local = sorted(batch.addressable_shards, key=lambda shard: shard.index[0].start)
     assert np.array_equal(np.concatenate([shard.data for shard in local]), rows)
-    result = evaluate(uniform, val_recipe(folder, batch_size=9))
+    result = evaluate(uniform, val_recipe(folder, global_batch_size=9))
     figures = {"loss": result.loss, "weight": result.weight, "steps": result.steps}
     print(json.dumps({"crossing": crossing, "evaluation": figures, **errors_of(recipe, folder)}))
 

@@ -33,7 +33,7 @@ def mixed_recipe(folder: Path, **options: Any) -> Recipe:
         Source(name="notes", path=str(folder / "notes"), rows="packed", weight=0.2),
     )
     phases = [Phase(start_step=3, weights={"web": 1, "chat": 3, "notes": 2}, ramp_steps=6)]
-    settings = {"seq_len": SEQ_LEN, "batch_size": 8, "seed": 11, "phases": phases, **options}
+    settings = {"seq_len": SEQ_LEN, "global_batch_size": 8, "seed": 11, "phases": phases, **options}
     return recipe_of(*sources, **settings)
 
 
@@ -44,7 +44,7 @@ def val_recipe(folder: Path, **options: Any) -> Recipe:
         Source(name="chat", path=str(folder / "chat"), rows="packed"),
         Source(name="notes", path=str(folder / "notes"), rows="packed"),
     )
-    settings = {"seq_len": SEQ_LEN, "batch_size": 8, "seed": 11, "passes": 1, **options}
+    settings = {"seq_len": SEQ_LEN, "global_batch_size": 8, "seed": 11, "passes": 1, **options}
     return recipe_of(*sources, **settings)
 
 

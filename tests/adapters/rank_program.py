@@ -68,7 +68,7 @@ def train(rank: int, folder: Path) -> None:
         if rank == 0:
             saved.with_suffix(".part").write_text(json.dumps(loader.state_dict()))
             saved.with_suffix(".part").rename(saved)
-            (folder / f"world-{step}").write_text(str(dist.get_world_size()))
+            (folder / f"world_size-{step}").write_text(str(dist.get_world_size()))
 
 
 def share_in_groups(rank: int, folder: Path) -> None:
@@ -76,11 +76,11 @@ def share_in_groups(rank: int, folder: Path) -> None:
     recipe = mixed_recipe(folder)
     groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     inside = next(iter(FeedLoader(recipe, group=groups[rank // 2])))
-    beside = next(iter(FeedLoader(recipe, rank=rank // 2, world=2)))
-    alone = next(iter(FeedLoader(recipe, rank=0, world=1)))
+    beside = next(iter(FeedLoader(recipe, rank=rank // 2, world_size=2)))
+    alone = next(iter(FeedLoader(recipe, rank=0, world_size=1)))
     feed = Feed(recipe)
-    assert equals(inside, feed.batch(0, rank=rank % 2, world=2))
-    assert equals(beside, feed.batch(0, rank=rank // 2, world=2))
+    assert equals(inside, feed.batch(0, rank=rank % 2, world_size=2))
+    assert equals(beside, feed.batch(0, rank=rank // 2, world_size=2))
     assert equals(alone, feed.batch(0))
 
 
@@ -97,8 +97,8 @@ def disagree(rank: int, folder: Path) -> None:
         "missing": (mixed_recipe(folder / "nowhere") if other else same, {}),
         "steps": (replace(same, steps=9 if other else 10), {}),
         "state": (ahead, {}),
-        "ranks": (same, {"rank": 0, "world": 2}),
-        "uneven": (replace(same, batch_size=9), {}),
+        "ranks": (same, {"rank": 0, "world_size": 2}),
+        "uneven": (replace(same, global_batch_size=9), {}),
     }
     errors = {
         name: error_of(partial(FeedLoader, feed, **options))
@@ -174,15 +174,15 @@ TASKS = {
 }
 
 
-def run(task: str, rank: int, world: int, folder: Path) -> None:
+def run(task: str, rank: int, world_size: int, folder: Path) -> None:
     """Be one rank."""
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size)}
     os.environ["MASTER_ADDR"] = "localhost"  # nobody calls there: the group is made first
     dist.init_process_group(
         "gloo",
-        init_method=f"file://{folder}/group-{task}-{world}",
+        init_method=f"file://{folder}/group-{task}-{world_size}",
         rank=rank,
-        world_size=world,
+        world_size=world_size,
         timeout=timedelta(seconds=40),
     )
     TASKS[task](rank, folder)
@@ -195,12 +195,12 @@ def main() -> None:
     gc.freeze()  # or it would be looked through again and again, and taken down at the end
     fork = multiprocessing.get_context("fork")
     for line in sys.stdin:
-        task, world, folder = json.loads(line)
+        task, world_size, folder = json.loads(line)
         if task == "trainer":
             import tests.adapters.trainer_run  # noqa: F401 - once, before there are several
         processes = [
-            fork.Process(target=run, args=(task, rank, world, Path(folder)))
-            for rank in range(world)
+            fork.Process(target=run, args=(task, rank, world_size, Path(folder)))
+            for rank in range(world_size)
         ]
         for process in processes:
             process.start()

@@ -18,7 +18,7 @@ class Ranks:
     def __init__(self) -> None:
         self._program: subprocess.Popen[str] | None = None
 
-    def launch(self, task: str, world: int, folder: Path) -> None:
+    def launch(self, task: str, world_size: int, folder: Path) -> None:
         """Start the ranks of a run."""
         if self._program is None:  # importing torch takes longer than most runs
             self._program = subprocess.Popen(
@@ -29,7 +29,7 @@ class Ranks:
                 stdout=subprocess.PIPE,
                 text=True,
             )
-        print(json.dumps([task, world, str(folder)]), file=self._program.stdin, flush=True)
+        print(json.dumps([task, world_size, str(folder)]), file=self._program.stdin, flush=True)
 
     def finish(self) -> list[int]:
         """Wait for all ranks of the run and return their exit codes."""

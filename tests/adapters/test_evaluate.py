@@ -92,7 +92,7 @@ def test_an_evaluation_is_the_mean_over_documents_run_one_by_one(
     assert model.config.use_cache  # type: ignore[union-attr]
     expected = one_by_one(model, written)
     for rows in ("packed", "episodes"):
-        result = evaluate(model, all_of(folder, rows, batch_size=5))
+        result = evaluate(model, all_of(folder, rows, global_batch_size=5))
         for name, (loss, weight) in expected.items():
             part = result.by_source[name]
             assert part.weight == pytest.approx(weight, rel=1e-12)
@@ -100,7 +100,7 @@ def test_an_evaluation_is_the_mean_over_documents_run_one_by_one(
             assert part.perplexity == pytest.approx(math.exp(loss / weight), rel=1e-5)
         total, weights = (math.fsum(column) for column in zip(*expected.values(), strict=True))
         assert result.loss == pytest.approx(total / weights, rel=1e-6)
-        assert result.steps == len(Feed(all_of(folder, rows, batch_size=5)))
+        assert result.steps == len(Feed(all_of(folder, rows, global_batch_size=5)))
 
 
 def test_figures_do_not_change_with_batch_size_microbatches_or_packing(
@@ -108,16 +108,16 @@ def test_figures_do_not_change_with_batch_size_microbatches_or_packing(
 ) -> None:
     folder, _ = documents
     model = random_model("llama").float()
-    expected = figures(evaluate(model, all_of(folder, batch_size=8)))
+    expected = figures(evaluate(model, all_of(folder, global_batch_size=8)))
     for options in (
-        {"batch_size": 1},
-        {"batch_size": 7},
-        {"batch_size": 64},
-        {"batch_size": 6, "accumulate": 2},
-        {"batch_size": 4, "accumulate": 4},
-        {"batch_size": 5, "rows": "episodes"},
-        {"batch_size": 6, "rows": "episodes", "accumulate": 3, "seed": 9},
-        {"batch_size": 3, "passes": 2},
+        {"global_batch_size": 1},
+        {"global_batch_size": 7},
+        {"global_batch_size": 64},
+        {"global_batch_size": 6, "grad_accum": 2},
+        {"global_batch_size": 4, "grad_accum": 4},
+        {"global_batch_size": 5, "rows": "episodes"},
+        {"global_batch_size": 6, "rows": "episodes", "grad_accum": 3, "seed": 9},
+        {"global_batch_size": 3, "passes": 2},
     ):
         rows, passes = options.pop("rows", "packed"), options.pop("passes", 1)
         recipe = replace(all_of(folder, rows, **options), passes=passes)  # type: ignore[arg-type]
@@ -126,16 +126,17 @@ def test_figures_do_not_change_with_batch_size_microbatches_or_packing(
         assert found == pytest.approx([*expected[:-2], *weights], rel=1e-6), options
 
 
-@pytest.mark.parametrize("world", [2, 3, 7])
+@pytest.mark.parametrize("world_size", [2, 3, 7])
 def test_ranks_that_are_given_evaluate_their_rows_alone_and_add_up(
-    documents: tuple[Path, Documents], world: int
+    documents: tuple[Path, Documents], world_size: int
 ) -> None:
     folder, _ = documents
     recipe = val_recipe(folder)
     model = TinyModel(VOCAB, SEQ_LEN)
     whole = evaluate(model, recipe, forward=segmented)
     parts = [
-        evaluate(model, recipe, forward=segmented, rank=rank, world=world) for rank in range(world)
+        evaluate(model, recipe, forward=segmented, rank=rank, world_size=world_size)
+        for rank in range(world_size)
     ]
     assert {part.steps for part in parts} == {whole.steps}
     assert math.fsum(part.weight for part in parts) == pytest.approx(whole.weight, rel=1e-12)
@@ -212,7 +213,7 @@ def test_sums_by_source_of_mixed_rows_are_those_of_the_rows_fed_source_by_source
             mine = {name: whole[name][whole["source_ids"] == source] for name in whole}
             assert float(sums[source]) == pytest.approx(float(loss_sum(run(mine), mine)), rel=1e-9)
             assert float(weights[source]) == float(mine["loss_weights"].sum())
-        parts = [Tensors()(feed.batch(step, rank=rank, world=3)) for rank in range(3)]
+        parts = [Tensors()(feed.batch(step, rank=rank, world_size=3)) for rank in range(3)]
         by_rank = [torch.stack(loss_by_source(run(p), p, num_sources=3)) for p in parts]
         torch.testing.assert_close(sum(by_rank), torch.stack((sums, weights)))
 
@@ -221,7 +222,7 @@ def test_rows_that_fill_up_the_shape_count_nothing_whatever_their_logits(
     documents: tuple[Path, Documents],
 ) -> None:
     folder, _ = documents
-    batch = Tensors()(Feed(mixed_recipe(folder)).batch(0, rank=0, world=3))
+    batch = Tensors()(Feed(mixed_recipe(folder)).batch(0, rank=0, world_size=3))
     filler = batch["source_ids"] < 0
     assert filler.tolist() == [False, False, True]
     logits = torch.zeros(3, SEQ_LEN, VOCAB)

@@ -25,14 +25,14 @@ def recipe(tmp_path: Path) -> Recipe:
 
 
 def test_items_are_the_steps_of_a_rank(recipe: Recipe) -> None:
-    source, feed = FeedSource(recipe, rank=1, world=4), Feed(recipe)
+    source, feed = FeedSource(recipe, rank=1, world_size=4), Feed(recipe)
     assert len(source) == 12
     for step in (0, 7, np.int64(11)):
-        assert equals(source[step], feed.batch(int(step), rank=1, world=4))
+        assert equals(source[step], feed.batch(int(step), rank=1, world_size=4))
     for wrong in (-1, 12):
         with pytest.raises(IndexError, match=f"step {wrong} of 12"):
             source[wrong]
-    assert repr(source) == f"FeedSource({feed.fingerprint[:12]}, rank=1, world=4, steps=12)"
+    assert repr(source) == f"FeedSource({feed.fingerprint[:12]}, rank=1, world_size=4, steps=12)"
 
 
 def test_a_source_travels_as_its_recipe_and_notices_another_store(
@@ -41,12 +41,14 @@ def test_a_source_travels_as_its_recipe_and_notices_another_store(
     feed = Feed(recipe)
     feed.step = 4
     feed.change_weights({"web": 1, "chat": 9, "notes": 1})
-    sent = pickle.dumps(FeedSource(feed, world=2, fields=["input_ids"]))
+    sent = pickle.dumps(FeedSource(feed, world_size=2, fields=["input_ids"]))
     assert len(sent) < 6000
     received = pickle.loads(sent)
     assert list(received[9]) == ["input_ids"]
-    assert np.array_equal(received[9]["input_ids"], feed.batch(9, world=2).input_ids)
-    assert not np.array_equal(received[9]["input_ids"], Feed(recipe).batch(9, world=2).input_ids)
+    assert np.array_equal(received[9]["input_ids"], feed.batch(9, world_size=2).input_ids)
+    assert not np.array_equal(
+        received[9]["input_ids"], Feed(recipe).batch(9, world_size=2).input_ids
+    )
     (tmp_path / "notes").rename(tmp_path / "gone")
     (tmp_path / "notes").symlink_to(tmp_path / "web")
     with pytest.raises(MismatchError, match=r"stores\.2"):
@@ -80,6 +82,6 @@ def test_grains_iterators_yield_each_step_in_order_and_resume(recipe: Recipe, wo
 
 def test_bad_arguments_are_refused(recipe: Recipe) -> None:
     with pytest.raises(ConfigError, match="bad rank"):
-        FeedSource(recipe, rank=2, world=2)
+        FeedSource(recipe, rank=2, world_size=2)
     with pytest.raises(ConfigError, match="unknown fields of a batch"):
         FeedSource(recipe, fields=["tokens"])

@@ -64,8 +64,8 @@ def run(folder: Path, processes: int) -> list[dict[str, Any]]:
 
 def check_evaluation(said: dict[str, Any], folder: Path) -> None:
     """Compare the evaluation that a program printed with one on a single device."""
-    alone = evaluate(jax_program.uniform, val_recipe(folder, batch_size=5))
-    steps = len(Feed(val_recipe(folder, batch_size=9)))
+    alone = evaluate(jax_program.uniform, val_recipe(folder, global_batch_size=5))
+    steps = len(Feed(val_recipe(folder, global_batch_size=9)))
     expected = {"loss": alone.loss, "weight": alone.weight, "steps": steps}
     assert said["evaluation"] == pytest.approx(expected, rel=1e-6)
 
@@ -127,12 +127,12 @@ def test_weights_changed_on_the_way_hold_from_the_next_batch_on(recipe: Recipe) 
     assert [change["step"] for change in loader.feed.changes] == [4]
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_jax_torch_and_numpy_batches_are_equal(recipe: Recipe, accumulate: int) -> None:
-    changed = replace(recipe, accumulate=accumulate)
+@pytest.mark.parametrize("grad_accum", [1, 2])
+def test_jax_torch_and_numpy_batches_are_equal(recipe: Recipe, grad_accum: int) -> None:
+    changed = replace(recipe, grad_accum=grad_accum)
     feed = Feed(changed)
-    for rank, world in ((0, 1), (1, 2)):
-        given: dict[str, Any] = {"rank": rank, "world": world}
+    for rank, world_size in ((0, 1), (1, 2)):
+        given: dict[str, Any] = {"rank": rank, "world_size": world_size}
         pairs = zip(FeedLoader(changed, **given), TorchLoader(changed, **given), strict=False)
         for step, (one, other) in enumerate(islice(pairs, 6)):
             batch = feed.batch(step, **given)
@@ -152,10 +152,10 @@ def test_common_fields_survive_being_donated(tmp_path: Path) -> None:
 
 
 def test_bad_arguments_are_refused(recipe: Recipe, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="rank and world are given together"):
+    with pytest.raises(ConfigError, match="rank and world_size are given together"):
         FeedLoader(recipe, rank=0)
     with pytest.raises(ConfigError, match="bad rank"):
-        iter(FeedLoader(recipe, rank=3, world=3))
+        iter(FeedLoader(recipe, rank=3, world_size=3))
     with pytest.raises(ConfigError, match="unknown fields of a batch"):
         FeedLoader(recipe, fields=["tokens"])
     write_store(tmp_path / "huge", [40], vocab_size=2**31 + 2)

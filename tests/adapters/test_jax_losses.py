@@ -50,8 +50,8 @@ def test_a_mesh_of_three_has_the_losses_of_one_device(folder: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-4000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    for accumulate in (1, 2):
-        one, three = found[f"1 x {accumulate}"], found[f"3 x {accumulate}"]
+    for grad_accum in (1, 2):
+        one, three = found[f"1 x {grad_accum}"], found[f"3 x {grad_accum}"]
         assert three["losses"] == pytest.approx(one["losses"], rel=1e-6)
         assert three["gradients apart"] < 1e-6
         np.testing.assert_allclose(three["by_source"], one["by_source"], rtol=1e-6)
@@ -66,9 +66,9 @@ def test_a_mesh_of_three_has_the_losses_of_one_device(folder: Path) -> None:
         assert found[name]["evaluation"] == pytest.approx(alone.as_dict(), rel=1e-6)
 
 
-@pytest.mark.parametrize(("size", "accumulate"), [(8, 1), (3, 1), (50, 1), (6, 2)])
-def test_an_evaluation_in_jax_is_that_in_torch(folder: Path, size: int, accumulate: int) -> None:
-    recipe = val_recipe(folder, batch_size=size, accumulate=accumulate)
+@pytest.mark.parametrize(("size", "grad_accum"), [(8, 1), (3, 1), (50, 1), (6, 2)])
+def test_an_evaluation_in_jax_is_that_in_torch(folder: Path, size: int, grad_accum: int) -> None:
+    recipe = val_recipe(folder, global_batch_size=size, grad_accum=grad_accum)
     model = partial(segmented, read_weights(folder / "weights.npz"))
     found = evaluate(model, recipe)
     expected = tokenreel.torch.evaluate(
@@ -89,24 +89,24 @@ def test_a_feed_can_be_evaluated_again_and_a_run_without_end_not_at_all(folder: 
         evaluate(model, mixed_recipe(folder))
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("grad_accum", [1, 2])
 def test_sums_by_source_are_those_of_torch_and_what_is_ignored_counts_nothing(
-    folder: Path, accumulate: int
+    folder: Path, grad_accum: int
 ) -> None:
-    feed = Feed(mixed_recipe(folder, accumulate=accumulate))
+    feed = Feed(mixed_recipe(folder, grad_accum=grad_accum))
     chance = np.random.default_rng(0)
     for rank in range(3):
-        batch = next(iter(FeedLoader(Feed(feed.recipe), rank=rank, world=3)))
+        batch = next(iter(FeedLoader(Feed(feed.recipe), rank=rank, world_size=3)))
         logits = chance.normal(size=(*batch["labels"].shape, VOCAB)).astype(np.float32)
         filler = np.asarray(batch["source_ids"]) < 0
         logits[np.asarray(batch["labels"]) < 0] = np.nan  # of filler, padding, untrained tokens
         found = loss_by_source(jnp.asarray(logits), batch, num_sources=3)
-        tensors = Tensors()(feed.batch(0, rank=rank, world=3))
+        tensors = Tensors()(feed.batch(0, rank=rank, world_size=3))
         expected = tokenreel.torch.loss_by_source(torch.tensor(logits), tensors, num_sources=3)
         for one, other in zip(found, expected, strict=True):
             np.testing.assert_allclose(np.asarray(one), other.numpy(), rtol=1e-6)
         assert math.isclose(float(found[1].sum()), float(batch["loss_weights"].sum()), rel_tol=1e-6)
-    assert filler.any() == (accumulate == 2)  # 8 rows in 6 parts of 2
+    assert filler.any() == (grad_accum == 2)  # 8 rows in 6 parts of 2
 
 
 def test_sums_over_thousands_of_rows_lose_nothing_in_float32() -> None:

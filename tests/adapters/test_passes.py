@@ -121,17 +121,19 @@ def test_an_iteration_goes_on_when_another_has_ended(recipe: Recipe, name: str) 
     assert shows([*first, *stream], feed)
 
 
-@pytest.mark.parametrize("world", [2, 3, 5])
+@pytest.mark.parametrize("world_size", [2, 3, 5])
 def test_ranks_of_a_validation_share_its_rows_and_have_as_many_steps(
-    recipe: Recipe, world: int
+    recipe: Recipe, world_size: int
 ) -> None:
     feed = Feed(recipe)
     real = [feed.batch(step).input_ids[: feed.deal.num_rows_in(step)] for step in range(STEPS)]
     kinds: list[Any] = [FeedLoader, tokenreel.jax.FeedLoader, FeedSource]
     for kind in kinds:
-        parts = [list(kind(recipe, rank=r, world=world)) for r in range(world)]
+        parts = [list(kind(recipe, rank=r, world_size=world_size)) for r in range(world_size)]
         assert {len(part) for part in parts} == {STEPS}
-        assert {np.asarray(b["labels"]).shape for p in parts for b in p} == {(-(-8 // world), 16)}
+        assert {np.asarray(b["labels"]).shape for p in parts for b in p} == {
+            (-(-8 // world_size), 16)
+        }
         for step in range(STEPS):
             shown = [np.asarray(part[step]["source_ids"]) >= 0 for part in parts]
             ids = [np.asarray(part[step]["input_ids"]) for part in parts]
@@ -227,6 +229,6 @@ def test_documents_and_masks_are_fields_of_every_adapter(recipe: Recipe) -> None
             assert np.array_equal(np.asarray(made["document_ids"]) >= 0, batch.attention_mask)
     assert (expected[-1].document_ids[expected[-1].source_ids < 0] == -1).all()  # type: ignore[index]
     assert "document_ids" not in FIELDS
-    with_ranks = next(iter(FeedLoader(recipe, rank=2, world=3, fields=fields)))
-    part = feed.batch(0, rank=2, world=3, extra=("document_ids",))
+    with_ranks = next(iter(FeedLoader(recipe, rank=2, world_size=3, fields=fields)))
+    part = feed.batch(0, rank=2, world_size=3, extra=("document_ids",))
     assert np.array_equal(with_ranks["document_ids"], part.document_ids)  # type: ignore[arg-type]

@@ -83,13 +83,13 @@ def test_without_the_mask_the_logits_are_others() -> None:
         assert not torch.allclose(masked, whole, atol=1e-3)
 
 
-@given(lengths=LENGTHS, accumulate=st.sampled_from([1, 2]))
+@given(lengths=LENGTHS, grad_accum=st.sampled_from([1, 2]))
 @settings(max_examples=20, deadline=None)
-def test_borders_are_those_of_numpy(lengths: list[int], accumulate: int) -> None:
+def test_borders_are_those_of_numpy(lengths: list[int], grad_accum: int) -> None:
     with scratch() as folder:
         write_store(folder / "a", lengths)
         source = Source(name="a", path=folder / "a", rows="packed")
-        feed = Feed(recipe_of(source, seq_len=LENGTH, accumulate=accumulate))
+        feed = Feed(recipe_of(source, seq_len=LENGTH, grad_accum=grad_accum))
         batch = feed.batch(0)
         borders, longest = cu_seqlens(torch.from_numpy(batch.segment_ids))
     assert np.array_equal(borders.numpy(), batch.cu_seqlens())
@@ -116,7 +116,7 @@ def alone(model: TinyModel, document: Doc) -> tuple[float, float]:
 def test_loss_sums_do_not_change_with_packing_ranks_or_microbatches(
     lengths: list[int], seed: int, parts: tuple[int, int]
 ) -> None:
-    world, accumulate = parts
+    world_size, grad_accum = parts
     model = TinyModel(VOCAB, LENGTH, dtype=torch.float64)
     with scratch() as folder, torch.no_grad():
         documents = write_store(folder / "a", lengths, sidecar="weights", seed=seed)
@@ -126,13 +126,15 @@ def test_loss_sums_do_not_change_with_packing_ranks_or_microbatches(
         source = Source(name="a", path=folder / "a", rows="packed")
         rows = Feed(recipe_of(source, seq_len=LENGTH)).plans[0].num_rows
         size = rows * 4  # four epochs in a step: whatever parts it is cut into
-        feed = Feed(recipe_of(source, seq_len=LENGTH, batch_size=size, accumulate=accumulate))
+        feed = Feed(
+            recipe_of(source, seq_len=LENGTH, global_batch_size=size, grad_accum=grad_accum)
+        )
         sums = []
-        for rank in range(world):
-            batch = Tensors()(feed.batch(0, rank=rank, world=world))
-            for a in range(accumulate):
+        for rank in range(world_size):
+            batch = Tensors()(feed.batch(0, rank=rank, world_size=world_size))
+            for a in range(grad_accum):
                 micro = {name: tensor[a] for name, tensor in batch.items()}
-                part = batch if accumulate == 1 else micro
+                part = batch if grad_accum == 1 else micro
                 logits = model(part["input_ids"], part["position_ids"], sdpa(part))
                 sums.append(float(loss_sum(logits, part)))
         losses, weights = zip(*(alone(model, doc) for doc in trained), strict=True)

@@ -27,14 +27,14 @@ def waiting_rank(folder: Path) -> int:
 
 def check_step(feed: Feed, folder: Path, step: int) -> int:
     """Compare what all ranks got with the global batch, and return how many they were."""
-    world = int((folder / f"world-{step}").read_text())
-    parts = [np.load(folder / f"batch-{step}-{rank}.npz") for rank in range(world)]
+    world_size = int((folder / f"world_size-{step}").read_text())
+    parts = [np.load(folder / f"batch-{step}-{rank}.npz") for rank in range(world_size)]
     expected = feed.batch(step)
     for name in FIELDS:
         joined = np.concatenate([part[name] for part in parts])
         assert np.array_equal(joined, getattr(expected, name)), (step, name)
     assert all(np.isclose(part["seen"], feed.weight_sum(step)) for part in parts)
-    return world
+    return world_size
 
 
 def test_a_killed_run_goes_on_with_other_processes_and_the_same_global_batches(
@@ -46,7 +46,7 @@ def test_a_killed_run_goes_on_with_other_processes_and_the_same_global_batches(
     codes = ranks.finish()
     assert codes[1] == -signal.SIGKILL
     assert codes[0] == 1
-    assert not (tmp_path / f"world-{rank_program.WAIT_AT}").exists()
+    assert not (tmp_path / f"world_size-{rank_program.WAIT_AT}").exists()
     ranks.launch("train", 4, tmp_path)
     assert ranks.finish() == [0, 0, 0, 0]
     feed = Feed(mixed_recipe(tmp_path))

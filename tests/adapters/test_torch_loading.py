@@ -53,12 +53,12 @@ class Loading:
         self.loader.load_state_dict(state)
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_torch_batches_are_numpys_and_share_their_memory(recipe: Recipe, accumulate: int) -> None:
-    feed = Feed(replace(recipe, accumulate=accumulate))
+@pytest.mark.parametrize("grad_accum", [1, 2])
+def test_torch_batches_are_numpys_and_share_their_memory(recipe: Recipe, grad_accum: int) -> None:
+    feed = Feed(replace(recipe, grad_accum=grad_accum))
     tensors = Tensors()
     for step in range(12):
-        batch = feed.batch(step, rank=1, world=2, extra=("attention_mask",))
+        batch = feed.batch(step, rank=1, world_size=2, extra=("attention_mask",))
         made = tensors(batch)
         assert equals(made, batch)
         for name in FIELDS:
@@ -145,9 +145,9 @@ def test_weights_changed_on_the_way_hold_from_the_next_batch_on_and_are_resumed(
 
 def test_a_loader_yields_the_rank_it_is_and_moves_it_to_the_device(recipe: Recipe) -> None:
     feed = Feed(recipe)
-    loader = FeedLoader(recipe, rank=3, world=4)
+    loader = FeedLoader(recipe, rank=3, world_size=4)
     for step, batch in enumerate(islice(loader, 12)):
-        assert equals(batch, feed.batch(step, rank=3, world=4))
+        assert equals(batch, feed.batch(step, rank=3, world_size=4))
         assert loader.state_dict()["step"] == step + 1
     moved = next(iter(FeedLoader(recipe, device="meta", prefetch=0)))
     assert {tensor.device.type for tensor in moved.values()} == {"meta"}
@@ -193,11 +193,11 @@ def test_torchs_loaders_yield_each_step_once_and_in_order(recipe: Recipe) -> Non
 
 def test_a_stateful_data_loader_resumes_exactly(recipe: Recipe) -> None:
     def make() -> StatefulDataLoader[Any]:
-        dataset = FeedDataset(recipe, rank=1, world=2, epoch_steps=9)
+        dataset = FeedDataset(recipe, rank=1, world_size=2, epoch_steps=9)
         return StatefulDataLoader(dataset, batch_size=None)
 
     feed = Feed(recipe)
-    expected = [feed.batch(step, rank=1, world=2) for step in range(18)]
+    expected = [feed.batch(step, rank=1, world_size=2) for step in range(18)]
     for taken in (0, 1, 4, 9):
         loader = make()
         stream = iter(loader)
@@ -235,8 +235,8 @@ def test_a_state_of_another_run_is_refused(recipe: Recipe) -> None:
 
 def test_bad_arguments_are_refused(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     for options, message in [
-        ({"rank": 0}, "rank and world are given together or not at all"),
-        ({"rank": 2, "world": 2}, r"bad rank \(expected 0 to 1, got 2\)"),
+        ({"rank": 0}, "rank and world_size are given together or not at all"),
+        ({"rank": 2, "world_size": 2}, r"bad rank \(expected 0 to 1, got 2\)"),
         ({"fields": ["tokens"]}, r"unknown fields of a batch \(expected input_ids, .*, got tokens"),
         ({"prefetch": -1}, r"bad prefetch \(expected >= 0, got -1\)"),
         ({"epoch_steps": 0}, r"bad epoch_steps \(expected >= 1, got 0\)"),
@@ -249,5 +249,5 @@ def test_bad_arguments_are_refused(recipe: Recipe, monkeypatch: pytest.MonkeyPat
     assert str(caught.value) == (
         "this is one of several processes, but torch.distributed is not running "
         "(expected WORLD_SIZE=1, got WORLD_SIZE=4); "
-        "call init_process_group first, or give rank and world"
+        "call init_process_group first, or give rank and world_size"
     )

@@ -36,7 +36,7 @@ def rows_recipe(folder: Path) -> Recipe:
         Source(name="web", path=str(folder / "web"), weight=0.6),
         Source(name="notes", path=str(folder / "notes"), rows="packed", weight=0.4),
     )
-    return recipe_of(*sources, seq_len=SEQ_LEN, batch_size=8, seed=3)
+    return recipe_of(*sources, seq_len=SEQ_LEN, global_batch_size=8, seed=3)
 
 
 def test_a_trainer_resumed_in_mid_epoch_gets_exactly_what_was_to_come(
@@ -52,7 +52,7 @@ def test_a_trainer_resumed_in_mid_epoch_gets_exactly_what_was_to_come(
     assert (len(whole.given), len(resumed.given)) == (24, 14)
     for number, given in enumerate(whole.given):
         step, rank = divmod(number, 2)
-        part = feed.batch(step, rank=rank, world=2)
+        part = feed.batch(step, rank=rank, world_size=2)
         assert given["input_ids"].numpy().tolist() == part.input_ids.tolist()
         assert given["position_ids"].numpy().tolist() == part.position_ids.tolist()
         assert given["shift_labels"].numpy().tolist() == part.labels.tolist()
@@ -79,7 +79,7 @@ def test_a_trainer_evaluates_on_every_row_each_time_at_any_batch_size(
     # Two documents and 14 targets in each row: the mean over rows is the mean over tokens.
     write_store(tmp_path / "val", [8] * 40, first_token=900 - 320)
     source = Source(name="val", path=tmp_path / "val", rows="packed")
-    val = recipe_of(source, seq_len=SEQ_LEN, batch_size=8, passes=1)
+    val = recipe_of(source, seq_len=SEQ_LEN, global_batch_size=8, passes=1)
     evaluation = {"eval_strategy": "steps", "eval_steps": 2, "per_device_eval_batch_size": size}
     options = {"max_steps": 6, "save_strategy": "no", **evaluation}
     trainer = make(recipe, tmp_path / "run", val=val, **options)
@@ -132,18 +132,18 @@ def test_the_models_loss_is_the_feeds(recipe: Recipe) -> None:
     assert torch.equal(shifted, batch["shift_labels"][:, :-1])  # what a model that shifts sees
 
 
-@pytest.mark.parametrize("world", [2, 4])
-def test_accelerate_shares_out_and_skips_as_the_feed_does(recipe: Recipe, world: int) -> None:
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_accelerate_shares_out_and_skips_as_the_feed_does(recipe: Recipe, world_size: int) -> None:
     from accelerate.data_loader import (  # type: ignore[import-untyped]
         prepare_data_loader,
         skip_first_batches,
     )
 
     feed = Feed(recipe)
-    for rank in range(world):
+    for rank in range(world_size):
         loader = prepare_data_loader(
-            DataLoader(FeedRows(recipe, epoch_steps=6), batch_size=8 // world),
-            num_processes=world,
+            DataLoader(FeedRows(recipe, epoch_steps=6), batch_size=8 // world_size),
+            num_processes=world_size,
             process_index=rank,
         )
         loader.set_epoch(1)
@@ -151,7 +151,7 @@ def test_accelerate_shares_out_and_skips_as_the_feed_does(recipe: Recipe, world:
         parts = list(skipped)
         assert len(parts) == 3
         for step, part in enumerate(parts, start=9):
-            expected = feed.batch(step, rank=rank, world=world)
+            expected = feed.batch(step, rank=rank, world_size=world_size)
             assert part["input_ids"].tolist() == expected.input_ids.tolist()
 
 
@@ -164,12 +164,14 @@ def test_accelerate_shares_out_the_rows_of_an_evaluation_over_any_number_of_proc
     val = replace(recipe, sources=sources, passes=1)
     shown = torch.cat([batch["input_ids"] for batch in FeedLoader(val)])
     rows = shown[: len(FeedRows(val))].tolist()
-    for world in (2, 3, 5):
+    for world_size in (2, 3, 5):
         loaders = [
             prepare_data_loader(
-                DataLoader(FeedRows(val), batch_size=4), num_processes=world, process_index=rank
+                DataLoader(FeedRows(val), batch_size=4),
+                num_processes=world_size,
+                process_index=rank,
             )
-            for rank in range(world)
+            for rank in range(world_size)
         ]
         parts = [[batch["input_ids"].tolist() for batch in loader] for loader in loaders]
         # Batch by batch, rank by rank; the last batches begin again, and metrics leave that out.
@@ -220,7 +222,7 @@ def test_rows_in_another_order_or_with_other_weights_are_refused(
     ):
         FeedRows(replace(recipe, steps=9)).set_epoch(1)
     with pytest.raises(ConfigError, match="set gradient_accumulation_steps instead"):
-        FeedRows(replace(recipe, accumulate=2))
+        FeedRows(replace(recipe, grad_accum=2))
     write_store(tmp_path / "chat", [12, 25, 30, 18], sidecar="weights")
     chat = Source(name="chat", path=tmp_path / "chat", rows="packed")
     weighted = FeedRows(recipe_of(chat, seq_len=SEQ_LEN, passes=1))

@@ -25,5 +25,5 @@ def test_three_processes_have_the_losses_gradients_and_evaluation_of_one(
             apart = np.abs(found[name] - values).max() / np.abs(values).max()
             assert apart < 1e-9, (rank, name, apart)
     for name in ("losses", "gradients", "by_source", "evaluation"):  # nor does accumulation matter
-        one, two = (expected[f"{name}, accumulate {n}"] for n in (1, 2))
+        one, two = (expected[f"{name}, grad_accum {n}"] for n in (1, 2))
         torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-9)

@@ -22,7 +22,7 @@ def recipe(tmp_path: Path) -> Path:
             writer.add(list(text.encode()))
     path = tmp_path / "recipe.toml"
     path.write_text(
-        "seq_len = 32\nbatch_size = 2\nseed = 7\n"
+        "seq_len = 32\nglobal_batch_size = 2\nseed = 7\n"
         f'[[sources]]\nname = "s"\npath = "{tmp_path / "s"}"\nrows = "packed"\n'
     )
     return path
@@ -88,7 +88,7 @@ def test_an_evaluation_says_what_it_will_show(
 ) -> None:
     evaluation = recipe.with_name("evaluation.toml")
     evaluation.write_text(
-        recipe.read_text().replace("batch_size = 2", "batch_size = 4\npasses = 1")
+        recipe.read_text().replace("global_batch_size = 2", "global_batch_size = 4\npasses = 1")
     )
     num_rows = Feed(evaluation).plans[0].num_rows
     assert num_rows % 4
@@ -109,7 +109,7 @@ def test_an_evaluation_says_what_it_will_show(
 def test_a_run_that_ends_of_itself_says_where(
     recipe: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    limited = ["--set", "sources.s.max_epochs=3", "--set", "batch_size=4"]
+    limited = ["--set", "sources.s.max_epochs=3", "--set", "global_batch_size=4"]
     num_rows = Feed(recipe).plans[0].num_rows
     facts = answer(capsys, "feed", str(recipe), *limited)
     assert facts["steps"] == 3 * num_rows // 4

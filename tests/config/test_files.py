@@ -16,7 +16,7 @@ from tokenreel.testing import equal
 RECIPES = {
     "toml": """
 seq_len = 8
-batch_size = 4
+global_batch_size = 4
 seed = 7
 temperature = 2
 [[sources]]
@@ -36,7 +36,7 @@ ramp_steps = 2
 """,
     "yaml": """
 seq_len: 8
-batch_size: 4
+global_batch_size: 4
 seed: 7
 temperature: 2
 sources:
@@ -47,7 +47,8 @@ phases:
 """,
     "xml": """<?xml version="1.0"?>
 <recipe>
-  <seq_len>8</seq_len> <batch_size>4</batch_size> <seed> 7 </seed> <temperature>2</temperature>
+  <seq_len>8</seq_len> <global_batch_size>4</global_batch_size>
+  <seed> 7 </seed> <temperature>2</temperature>
   <sources>
     <source>
       <name>web</name> <path>web</path> <weight>0.7</weight> <shuffle>false</shuffle>

@@ -22,7 +22,7 @@ from tokenreel.torch import Tensors
 
 RECIPE = """
 seq_len = 16
-batch_size = 4
+global_batch_size = 4
 seed = 3
 steps = {steps}
 [[sources]]
@@ -42,21 +42,21 @@ def write_recipe(folder: Path, *, steps: int) -> Path:
 
 
 def test_a_killed_run_goes_on_with_two_ranks_and_the_feeds_own_rows(tmp_path: Path) -> None:
-    with Run(write_recipe(tmp_path, steps=10_000), tmp_path / "run", world=1) as run:
+    with Run(write_recipe(tmp_path, steps=10_000), tmp_path / "run", world_size=1) as run:
         run.watch(SILENT, start=0, stop=14)
         run.kill()
         killed = run.steps()
     stop = len(killed) + 4
-    with Run(write_recipe(tmp_path, steps=stop), tmp_path / "run", world=2) as run:
+    with Run(write_recipe(tmp_path, steps=stop), tmp_path / "run", world_size=2) as run:
         run.watch(SILENT, start=0, stop=stop)
         run.wait()
         resumed = run.steps()
     assert sorted(resumed) == list(range(min(resumed), stop))
     assert min(resumed) in range(10, len(killed) + 1, 10)
     feed = Feed(tmp_path / "recipe.toml")
-    for part, world in ((killed, 1), (resumed, 2)):
+    for part, world_size in ((killed, 1), (resumed, 2)):
         for step, trained in part.items():
-            assert trained.world == world
+            assert trained.world_size == world_size
             assert list(trained.rows) == row_digests(Tensors()(feed.batch(step)))
     for step in killed.keys() & resumed.keys():
         assert abs(killed[step].loss - resumed[step].loss) < TOLERANCE
@@ -65,7 +65,7 @@ def test_a_killed_run_goes_on_with_two_ranks_and_the_feeds_own_rows(tmp_path: Pa
 
 def test_a_rank_that_fails_is_reported_with_its_reason(tmp_path: Path) -> None:
     with (
-        Run(tmp_path / "missing.toml", tmp_path / "run", world=1) as run,
+        Run(tmp_path / "missing.toml", tmp_path / "run", world_size=1) as run,
         pytest.raises(WorkerError, match=r"(?s)ended early .*exit codes \[1\].*missing\.toml"),
     ):
         run.watch(SILENT, start=0, stop=1)
@@ -78,18 +78,18 @@ def test_a_line_that_a_kill_cut_off_is_no_step(tmp_path: Path) -> None:
     (tmp_path / "2-1.jsonl").write_text(
         '{"step": 5, "loss": 2.5, "rows": ["b"]}\n{"step": 6, "loss": 2.4, "ro'
     )
-    step = Trained(step=5, world=2, rows=("a", "b"), loss=2.5)
-    assert read_steps(tmp_path, world=2) == {5: step}
-    assert read_steps(tmp_path, world=1) == {}
+    step = Trained(step=5, world_size=2, rows=("a", "b"), loss=2.5)
+    assert read_steps(tmp_path, world_size=2) == {5: step}
+    assert read_steps(tmp_path, world_size=1) == {}
 
 
 def test_a_comparison_holds_only_for_the_same_rows_and_near_losses() -> None:
     alone = {
-        step: Trained(step=step, world=1, rows=(f"{step}a", f"{step}b"), loss=4.0 - step)
+        step: Trained(step=step, world_size=1, rows=(f"{step}a", f"{step}b"), loss=4.0 - step)
         for step in range(3)
     }
     killed = {step: alone[step] for step in (0, 1)}
-    resumed = {step: replace(alone[step], world=2) for step in (1, 2)}
+    resumed = {step: replace(alone[step], world_size=2) for step in (1, 2)}
     assert Comparison(alone=alone, parts=(killed, resumed)).holds()
     assert not Comparison(alone=alone, parts=(killed,)).holds()
     swapped = {**killed, 1: replace(alone[1], rows=("1b", "1a"))}  # trained again later, correctly

@@ -194,18 +194,21 @@ def dataset(tmp_path: Path) -> MemoryMappedDataset:
 
 
 @pytest.mark.parametrize("drop_last", [True, False])
-@pytest.mark.parametrize("world", [1, 3, 4])
+@pytest.mark.parametrize("world_size", [1, 3, 4])
 def test_ranks_share_out_an_epoch(
-    dataset: MemoryMappedDataset, world: int, drop_last: bool
+    dataset: MemoryMappedDataset, world_size: int, drop_last: bool
 ) -> None:
     ranks = [
-        list(DistributedSampler(dataset, world, rank, True, 7, drop_last)) for rank in range(world)
+        list(DistributedSampler(dataset, world_size, rank, True, 7, drop_last))
+        for rank in range(world_size)
     ]
     assert len({len(rank) for rank in ranks}) == 1
-    assert len(ranks[0]) == len(DistributedSampler(dataset, world, 0, True, 7, drop_last))
+    assert len(ranks[0]) == len(DistributedSampler(dataset, world_size, 0, True, 7, drop_last))
     counts = Counter(sample for rank in ranks for sample in rank)
     assert set(counts) <= set(range(26))
-    assert counts.total() == (26 // world * world if drop_last else -(-26 // world) * world)
+    assert counts.total() == (
+        26 // world_size * world_size if drop_last else -(-26 // world_size) * world_size
+    )
     assert len(counts) == (counts.total() if drop_last else 26)
 
 

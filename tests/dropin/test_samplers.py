@@ -20,48 +20,48 @@ from tokenreel.dropin import DistributedSampler, MixtureSampler
 from tokenreel.errors import ConfigError, MismatchError
 
 
-def make(total: int, world: int = 1, rank: int = 0, **options: Any) -> DistributedSampler:
-    return DistributedSampler(range(total), world, rank, **options)
+def make(total: int, world_size: int = 1, rank: int = 0, **options: Any) -> DistributedSampler:
+    return DistributedSampler(range(total), world_size, rank, **options)
 
 
 @settings(max_examples=60, deadline=None)
 @given(
     total=st.integers(1, 60),
-    world=st.integers(1, 7),
+    world_size=st.integers(1, 7),
     shuffle=st.booleans(),
     drop_last=st.booleans(),
 )
-def test_ranks_partition_as_torchs_sampler_does(total, world, shuffle, drop_last):
-    if drop_last and total < world:
+def test_ranks_partition_as_torchs_sampler_does(total, world_size, shuffle, drop_last):
+    if drop_last and total < world_size:
         return
     ranks = [
-        list(make(total, world, rank, shuffle=shuffle, drop_last=drop_last))
-        for rank in range(world)
+        list(make(total, world_size, rank, shuffle=shuffle, drop_last=drop_last))
+        for rank in range(world_size)
     ]
     theirs = [
         torch.utils.data.DistributedSampler(
             range(total),
-            world,
+            world_size,
             rank,
             shuffle=False,
-            drop_last=drop_last and total >= world,
+            drop_last=drop_last and total >= world_size,
         )
-        for rank in range(world)
+        for rank in range(world_size)
     ]
-    expected_counts = total // world if drop_last else -(-total // world)
+    expected_counts = total // world_size if drop_last else -(-total // world_size)
     assert {len(rank) for rank in ranks} == {expected_counts}
-    # torch keeps a multiple of the world too, but rounds up once more where it does not divide.
-    if not drop_last or total % world == 0:
+    # torch keeps a multiple of the world size too, but rounds up once more.
+    if not drop_last or total % world_size == 0:
         assert [len(rank) for rank in ranks] == [len(their) for their in theirs]
-    if not shuffle and (not drop_last or total % world == 0):
+    if not shuffle and (not drop_last or total % world_size == 0):
         assert ranks == [list(their) for their in theirs]
     shown = Counter(sample for rank in ranks for sample in rank)
     assert set(shown) <= set(range(total))
     if drop_last:
-        assert max(shown.values()) == 1 and total - len(shown) < world
+        assert max(shown.values()) == 1 and total - len(shown) < world_size
     else:
         assert len(shown) == total
-        assert sum(shown.values()) - total < world
+        assert sum(shown.values()) - total < world_size
 
 
 def test_epochs_differ_seeds_are_not_added_and_the_same_is_the_same():
@@ -77,8 +77,8 @@ def test_epochs_differ_seeds_are_not_added_and_the_same_is_the_same():
 
 def test_the_global_order_does_not_depend_on_the_number_of_ranks():
     whole = list(make(96, seed=3))
-    for world in (2, 3, 4, 8):
-        ranks = [list(make(96, world, rank, seed=3)) for rank in range(world)]
+    for world_size in (2, 3, 4, 8):
+        ranks = [list(make(96, world_size, rank, seed=3)) for rank in range(world_size)]
         assert [sample for step in zip(*ranks, strict=True) for sample in step] == whole
 
 
@@ -125,8 +125,8 @@ def test_a_state_goes_on_exactly_and_on_another_number_of_ranks():
         assert len(list(islice(sampler, 6))) == 6  # 24 positions in all
     state = json.loads(json.dumps(before[1].state_dict()))
     assert (state["epoch"], state["seed"], state["num_replicas"], state["rank"]) == (0, 3, 4, 1)
-    for world in (1, 2, 3, 8):
-        ranks = [make(96, world, rank, seed=3) for rank in range(world)]
+    for world_size in (1, 2, 3, 8):
+        ranks = [make(96, world_size, rank, seed=3) for rank in range(world_size)]
         for sampler in ranks:
             sampler.load_state_dict(state)
         steps = zip(*map(list, ranks), strict=True)
@@ -157,10 +157,10 @@ def test_a_state_of_another_order_is_refused(options, field):
     assert "the state belongs to another DistributedSampler" in str(caught.value)
 
 
-@pytest.mark.parametrize(("world", "rank"), [(2, 2), (2, -1), (0, 0)])
-def test_a_rank_outside_the_world_is_refused(world, rank):
+@pytest.mark.parametrize(("world_size", "rank"), [(2, 2), (2, -1), (0, 0)])
+def test_a_rank_outside_the_world_is_refused(world_size, rank):
     with pytest.raises(ConfigError, match="bad rank"):
-        make(10, world, rank)
+        make(10, world_size, rank)
 
 
 def test_fewer_samples_than_ranks_are_refused():
@@ -174,9 +174,9 @@ def test_fewer_samples_than_ranks_are_refused():
 
 
 def mix(
-    weights: Sequence[float] = (3.0, 1.0), world: int = 1, rank: int = 0, **options: Any
+    weights: Sequence[float] = (3.0, 1.0), world_size: int = 1, rank: int = 0, **options: Any
 ) -> MixtureSampler:
-    return MixtureSampler([0, 40, 100], list(weights), world, rank, **options)
+    return MixtureSampler([0, 40, 100], list(weights), world_size, rank, **options)
 
 
 def sources(samples: list[int]) -> list[int]:
@@ -253,8 +253,8 @@ def test_an_epoch_begun_again_has_the_new_weights_from_its_beginning():
 
 def test_the_global_order_of_a_mixture_does_not_depend_on_the_number_of_ranks():
     whole = run(mix(), 2)
-    for world in (2, 4, 5):
-        ranks = [run(mix(world=world, rank=rank), 2) for rank in range(world)]
+    for world_size in (2, 4, 5):
+        ranks = [run(mix(world_size=world_size, rank=rank), 2) for rank in range(world_size)]
         assert [sample for step in zip(*ranks, strict=True) for sample in step] == whole
 
 

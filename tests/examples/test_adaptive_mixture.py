@@ -128,7 +128,7 @@ def test_the_logged_validation_is_that_of_every_token_kept_apart(
         source = Source(name=name, path=path, split="val")
         alone = evaluate(
             model,
-            Recipe(seq_len=128, batch_size=3, passes=1, sources=[source]),
+            Recipe(seq_len=128, global_batch_size=3, passes=1, sources=[source]),
             forward=lambda model, batch: model(batch),
         )
         assert scalars[f"val/{name}/loss"] == {STEPS: pytest.approx(alone.loss, abs=1e-5)}

@@ -76,7 +76,7 @@ def run_with_kills(
 def undisturbed(store: Path, *, steps: int) -> list[tuple[float, str]]:
     """Return loss and digest of each step of a run that is one process and one plain loop."""
     source = Source(name="text", path=store)
-    feed = Feed(Recipe(seq_len=64, batch_size=8, seed=7, sources=[source]))
+    feed = Feed(Recipe(seq_len=64, global_batch_size=8, seed=7, sources=[source]))
     model = TinyTransformer(vocab_size=feed.stores[0].vocab_size or 0, seq_len=64)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     found = []

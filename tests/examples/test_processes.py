@@ -44,11 +44,11 @@ def compare(before: dict[int, dict[str, float]], after: dict[int, dict[str, floa
 def test_two_ranks_killed_go_on_as_one_with_the_same_losses(
     store: Path, tmp_path: Path, forks: Forks
 ) -> None:
-    def launch(world: int, steps: int) -> list[Forked]:
+    def launch(world_size: int, steps: int) -> list[Forked]:
         """Start the ranks as torchrun does."""
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
-        common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": world}
+        common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": world_size}
         words = (store, "--folder", tmp_path, "--steps", steps, "--save-every", SAVE_EVERY)
         return [
             forks.start(
@@ -56,7 +56,7 @@ def test_two_ranks_killed_go_on_as_one_with_the_same_losses(
                 *words,
                 environment={**common, "RANK": rank, "LOCAL_RANK": rank},
             )
-            for rank in range(world)
+            for rank in range(world_size)
         ]
 
     two = launch(2, 1000)

@@ -102,7 +102,7 @@ def test_both_ways_to_attend_within_a_chat_give_the_same_logits(
     path = tmp_path / "store"
     tokenreel.build(corpus / "chats.jsonl", out=path, tokenizer="byte", chat=True)
     source = Source(name="chats", path=path, rows="packed")
-    feed = Feed(Recipe(seq_len=512, batch_size=2, sources=[source]))
+    feed = Feed(Recipe(seq_len=512, global_batch_size=2, sources=[source]))
     batch = Tensors()(feed.batch(0))
     assert batch["segment_ids"].max() > 3
     model = TinyTransformer(vocab_size=feed.stores[0].vocab_size or 0, seq_len=512)

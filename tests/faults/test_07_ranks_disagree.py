@@ -59,17 +59,17 @@ def test_every_rank_fails_and_names_what_differs(tmp_path: Path, ranks: Ranks) -
 def test_claims_of_one_run_agree_and_many_that_differ_are_counted(tmp_path: Path) -> None:
     write_stores(tmp_path)
     feed = Feed(mixed_recipe(tmp_path))
-    claims = [claim_of(feed, rank=rank, world=4) for rank in range(4)]
+    claims = [claim_of(feed, rank=rank, world_size=4) for rank in range(4)]
     check_claims(claims)
     check_claims(claims + claims)  # two processes for each rank
     for claim in claims[2:]:
-        claim["accumulate"] = 2
+        claim["grad_accum"] = 2
     with pytest.raises(MismatchError) as caught:
         check_claims(claims)
-    assert caught.value.differing == {"accumulate on rank 2 and 1 more": (1, 2)}
+    assert caught.value.differing == {"grad_accum on rank 2 and 1 more": (1, 2)}
     with pytest.raises(ConfigError, match="the processes do not share out the ranks"):
         check_claims(claims[:2])
-    failed = failed_claim(OSError("no such disk"), rank=1, world=4)
+    failed = failed_claim(OSError("no such disk"), rank=1, world_size=4)
     with pytest.raises(MismatchError) as caught:
         check_claims([claims[0], failed])
     assert caught.value.differing == {"rank 1": ("open", "OSError: no such disk")}

@@ -23,7 +23,7 @@ from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe, Source
 path, rows, mode = sys.argv[1:]
 source = Source(name="a", path=path, rows=rows, mode=mode)
-stream = Feed(Recipe(seq_len=64, batch_size=16, sources=[source])).stream(prefetch=2)
+stream = Feed(Recipe(seq_len=64, global_batch_size=16, sources=[source])).stream(prefetch=2)
 for batch in stream:
     if batch.step == 1:
         os.truncate(path + "/train/shard_00000.bin", 100)
@@ -34,7 +34,7 @@ for batch in stream:
 @pytest.mark.parametrize("rows", ["windows", "document_windows", "episodes", "packed"])
 def test_a_truncated_shard_is_an_error_at_the_next_epoch(tmp_path: Path, rows: str) -> None:
     write_store(tmp_path / "s", [8] * 40)
-    feed = Feed(recipe_of(Source(name="a", path=tmp_path / "s", rows=rows), batch_size=4))
+    feed = Feed(recipe_of(Source(name="a", path=tmp_path / "s", rows=rows), global_batch_size=4))
     per_epoch = -(-feed.plans[0].num_rows // 4)
     for step in range(per_epoch - 1):
         feed.batch(step)
@@ -55,7 +55,7 @@ def test_every_epoch_is_checked_and_the_steps_between_are_not(
     write_store(tmp_path / "a", [8 * 40 + 1])
     write_store(tmp_path / "b", [8 * 10 + 1])
     sources = [Source(name=name, path=tmp_path / name) for name in ("a", "b")]
-    feed = Feed(recipe_of(*sources, batch_size=4))
+    feed = Feed(recipe_of(*sources, global_batch_size=4))
     checks: dict[str, list[int]] = {"a": [], "b": []}
     step = 0
     for name, plan in zip("ab", feed.plans, strict=True):
@@ -95,7 +95,7 @@ def test_a_source_read_by_pread_gives_the_same_batches(tmp_path: Path) -> None:
 
 def test_a_source_read_by_pread_survives_a_truncation_at_once(tmp_path: Path) -> None:
     write_store(tmp_path / "s", [4000], shard_tokens=5000)
-    feed = Feed(recipe_of(Source(name="a", path=tmp_path / "s", mode="pread"), batch_size=4))
+    feed = Feed(recipe_of(Source(name="a", path=tmp_path / "s", mode="pread"), global_batch_size=4))
     feed.batch(0)
     os.truncate(tmp_path / "s" / "train" / "shard_00000.bin", 0)
     with pytest.raises(DamageError, match="the file ends at byte 0, before what is read"):
@@ -135,7 +135,7 @@ def until_damage(feed: Feed, start: int, *, seconds: float) -> DamageError | Non
 def long_feed(tmp_path: Path) -> Feed:
     """An epoch of some ten thousand steps over three shards."""
     write_store(tmp_path / "s", [60_000], shard_tokens=20_001)
-    feed = Feed(recipe_of(Source(name="a", path=tmp_path / "s"), seq_len=2, batch_size=2))
+    feed = Feed(recipe_of(Source(name="a", path=tmp_path / "s"), seq_len=2, global_batch_size=2))
     feed.batch(0)
     assert until_damage(feed, 1, seconds=0.1) is None
     return feed

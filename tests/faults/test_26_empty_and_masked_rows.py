@@ -43,7 +43,7 @@ def test_the_account_adds_up_whatever_the_documents(tmp_path: Path, rows: str) -
         writer.add(range(20), weights=[0] * 20)  # all masked
         writer.add(range(5), weights=[1, 0, 0, 0, 0])  # only its first token, which is no target
         writer.add(range(6), weights=[0, 0, 0, 0, 0, 1])
-    feed = Feed(recipe_of(Source(name="a", path=tmp_path / "s", rows=rows), batch_size=1))
+    feed = Feed(recipe_of(Source(name="a", path=tmp_path / "s", rows=rows), global_batch_size=1))
     plan = feed.plans[0]
     ledger = plan.ledger
     assert ledger["tokens"] == 82

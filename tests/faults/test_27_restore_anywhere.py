@@ -49,7 +49,7 @@ class Stream:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_rows_resumes_at_every_step(stores: Path, kind: str, prefetch: int) -> None:
     source = Source(name="a", path=stores / "plain", rows=kind)
-    recipe = recipe_of(source, seq_len=6, batch_size=4)
+    recipe = recipe_of(source, seq_len=6, global_batch_size=4)
     steps = 9  # more than two epochs
     assert steps * 4 > 2 * Feed(recipe).plans[0].num_rows or kind == "windows"
     check_resume(lambda: Stream(recipe, prefetch=prefetch), steps=steps)
@@ -66,13 +66,15 @@ def test_a_mixture_with_phases_resumes_at_every_step(stores: Path, prefetch: int
         Phase(start_step=3, weights={"plain": 1, "chats": 3, "masked": 1}, ramp_steps=4),
         Phase(start_step=9, weights={"chats": 1}),
     ]
-    recipe = recipe_of(*sources, seq_len=6, batch_size=4, phases=phases, steps=14)
+    recipe = recipe_of(*sources, seq_len=6, global_batch_size=4, phases=phases, steps=14)
     check_resume(lambda: Stream(recipe, prefetch=prefetch), steps=14)
 
 
 def test_the_end_of_an_epoch_and_of_the_run_are_no_special_places(stores: Path) -> None:
     source = Source(name="a", path=stores / "plain", rows="episodes")
-    recipe = recipe_of(source, seq_len=6, batch_size=4, steps=6)  # 4 rows: a step is an epoch
+    recipe = recipe_of(
+        source, seq_len=6, global_batch_size=4, steps=6
+    )  # 4 rows: a step is an epoch
     assert Feed(recipe).plans[0].num_rows == 4
     check_resume(lambda: Stream(recipe, prefetch=2), steps=6)
     ended = Feed(recipe)
@@ -84,7 +86,7 @@ def test_the_end_of_an_epoch_and_of_the_run_are_no_special_places(stores: Path) 
 
 def test_a_run_broken_off_at_every_step_is_the_whole_run(stores: Path) -> None:
     source = Source(name="a", path=stores / "chats", rows="packed")
-    recipe = recipe_of(source, seq_len=6, batch_size=4)
+    recipe = recipe_of(source, seq_len=6, global_batch_size=4)
     expected = list(islice(Feed(recipe), 12))
     state, pieced = Feed(recipe).state_dict(), []
     for _ in range(12):

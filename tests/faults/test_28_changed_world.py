@@ -33,18 +33,18 @@ def recipe(tmp_path: Path) -> Recipe:
         Source(name="masked", path=tmp_path / "masked", rows="document_windows", weight=0.2),
     )
     phases = [Phase(start_step=4, weights={"web": 1, "chat": 3, "masked": 2}, ramp_steps=9)]
-    return recipe_of(*sources, seq_len=9, batch_size=24, seed=11, phases=phases)
+    return recipe_of(*sources, seq_len=9, global_batch_size=24, seed=11, phases=phases)
 
 
 def legs(recipe: Recipe) -> Iterator[tuple[int, list[Batch]]]:
     """Yield step after step what all ranks get, each leg resumed from the state of the last."""
     state = json.dumps(Feed(recipe).state_dict())
-    for world, accumulate, prefetch, steps in LEGS:
-        ranks = [Feed(replace(recipe, accumulate=accumulate)) for _ in range(world)]
+    for world_size, grad_accum, prefetch, steps in LEGS:
+        ranks = [Feed(replace(recipe, grad_accum=grad_accum)) for _ in range(world_size)]
         for feed in ranks:
             feed.load_state_dict(json.loads(state))
         streams = [
-            feed.stream(rank=rank, world=world, prefetch=prefetch)
+            feed.stream(rank=rank, world_size=world_size, prefetch=prefetch)
             for rank, feed in enumerate(ranks)
         ]
         for _ in range(steps):
@@ -84,7 +84,7 @@ def test_a_change_of_weights_survives_a_change_of_world(recipe: Recipe) -> None:
     state = json.dumps(feed.state_dict())
     parts = []
     for rank in range(4):
-        other = Feed(replace(recipe, accumulate=3))
+        other = Feed(replace(recipe, grad_accum=3))
         other.load_state_dict(json.loads(state))
-        parts.append(other.batch(7, rank=rank, world=4).input_ids.reshape(-1, 9))
+        parts.append(other.batch(7, rank=rank, world_size=4).input_ids.reshape(-1, 9))
     assert np.array_equal(np.concatenate(parts), feed.batch(7).input_ids)

@@ -26,13 +26,13 @@ def dataset(tmp_path: Path) -> MemoryMappedDataset:
     return MemoryMappedDataset(tmp_path / "a", 5)  # 52 samples: 4 global batches an epoch
 
 
-def make(dataset: Any, world: int, state: dict[str, Any] | None) -> list[StatefulDataLoader]:
+def make(dataset: Any, world_size: int, state: dict[str, Any] | None) -> list[StatefulDataLoader]:
     loaders = []
-    for rank in range(world):
-        sampler: Any = DistributedSampler(dataset, world, rank, seed=9)
+    for rank in range(world_size):
+        sampler: Any = DistributedSampler(dataset, world_size, rank, seed=9)
         if isinstance(dataset, MixtureDataset):
-            sampler = MixtureSampler(dataset.cumulative_sizes, [1, 2], world, rank, seed=9)
-        loader = StatefulDataLoader(dataset, GLOBAL_BATCH // world, sampler)
+            sampler = MixtureSampler(dataset.cumulative_sizes, [1, 2], world_size, rank, seed=9)
+        loader = StatefulDataLoader(dataset, GLOBAL_BATCH // world_size, sampler)
         if state is not None:
             loader.load_state_dict(state)
         loaders.append(loader)
@@ -58,8 +58,8 @@ def test_ranks_and_batch_size_may_change_at_every_step(dataset, mixed):
     iter(whole[0])
     expected = [step(whole) for _ in range(11)]
     state, shown = None, []
-    for world in (4, 2, 3, 1, 6, 12, 4, 3, 2, 1, 4):
-        loaders = make(data, world, state)
+    for world_size in (4, 2, 3, 1, 6, 12, 4, 3, 2, 1, 4):
+        loaders = make(data, world_size, state)
         for loader in loaders:
             iter(loader)
         shown.append(step(loaders))

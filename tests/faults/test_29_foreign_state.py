@@ -26,7 +26,7 @@ def recipe(tmp_path: Path) -> Recipe:
         Source(name="b", path=tmp_path / "b", rows="episodes", weight=0.5),
     )
     return recipe_of(
-        *sources, seq_len=8, batch_size=12, phases=[Phase(start_step=3, weights={"a": 1})]
+        *sources, seq_len=8, global_batch_size=12, phases=[Phase(start_step=3, weights={"a": 1})]
     )
 
 
@@ -70,7 +70,7 @@ def test_one_token_changed_is_another_store(recipe: Recipe, tmp_path: Path) -> N
     ("settings", "field", "expected", "actual"),
     [
         ({"seed": 1}, "recipe.seed", 0, 1),
-        ({"batch_size": 24}, "recipe.batch_size", 12, 24),
+        ({"global_batch_size": 24}, "recipe.global_batch_size", 12, 24),
         ({"pad_id": 9}, "recipe.pad_id", 0, 9),
         ({"temperature": 2.0}, "recipe.temperature", 1.0, 2.0),
         ({"phases": []}, "recipe.phases.0.start_step", 3, None),
@@ -115,7 +115,7 @@ def test_one_source_more_is_another_recipe(recipe: Recipe, tmp_path: Path) -> No
 def test_what_changes_no_batch_may_differ(recipe: Recipe, tmp_path: Path) -> None:
     state = state_of(recipe)
     shutil.move(tmp_path / "a", tmp_path / "moved")
-    other = replace(recipe, accumulate=3, steps=99)
+    other = replace(recipe, grad_accum=3, steps=99)
     other = changed_source(other, path=tmp_path / "moved", mode="pread")
     feed = Feed(other)
     feed.load_state_dict(state)

@@ -12,19 +12,21 @@ from tokenreel.errors import ConfigError
 
 @given(
     total=st.integers(2, 80),
-    world=st.integers(1, 8),
+    world_size=st.integers(1, 8),
     batch_size=st.integers(1, 5),
     drop_last=st.booleans(),
     mixed=st.booleans(),
 )
-def test_all_ranks_have_as_many_batches_or_all_refuse(total, world, batch_size, drop_last, mixed):
+def test_all_ranks_have_as_many_batches_or_all_refuse(
+    total, world_size, batch_size, drop_last, mixed
+):
     found: set[object] = set()
-    for rank in range(world):
+    for rank in range(world_size):
         try:
             sampler = (
-                MixtureSampler([0, 1, total], [1, 2], world, rank, drop_last=drop_last)
+                MixtureSampler([0, 1, total], [1, 2], world_size, rank, drop_last=drop_last)
                 if mixed
-                else DistributedSampler(range(total), world, rank, drop_last=drop_last)
+                else DistributedSampler(range(total), world_size, rank, drop_last=drop_last)
             )
             loader = StatefulDataLoader(range(total), batch_size, sampler)
             found.add((len(loader), sum(1 for _ in sampler.batches(batch_size))))

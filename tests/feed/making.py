@@ -178,9 +178,11 @@ def check_row(batch: Batch, number: int, row: Row, *, pad_id: int = 0) -> None:
         assert getattr(batch, name)[number].tolist() == expected, name
 
 
-def recipe_of(*sources: Source, seq_len: int = 8, batch_size: int = 4, **options: Any) -> Recipe:
+def recipe_of(
+    *sources: Source, seq_len: int = 8, global_batch_size: int = 4, **options: Any
+) -> Recipe:
     """Return a recipe of sources."""
-    return Recipe(seq_len=seq_len, batch_size=batch_size, sources=sources, **options)
+    return Recipe(seq_len=seq_len, global_batch_size=global_batch_size, sources=sources, **options)
 
 
 def spans_in(rows: Sequence[Row]) -> Iterator[tuple[int, int, int, int]]:

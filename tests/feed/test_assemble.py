@@ -90,7 +90,7 @@ def test_rows_made_at_once_are_those_made_by_steps(
             room = max(shard_tokens, 40) if sidecar == "turns" else shard_tokens
             write_store(folder / name, [*lengths, 9], sidecar=sidecar, shard_tokens=room, seed=seed)
             sources.append(Source(name=name, path=folder / name, rows=kind, shuffle=shuffle))
-        recipe = recipe_of(*sources, seq_len=seq_len, batch_size=size, seed=seed, pad_id=5)
+        recipe = recipe_of(*sources, seq_len=seq_len, global_batch_size=size, seed=seed, pad_id=5)
         try:
             feed = Feed(recipe)
         except ConfigError as error:
@@ -110,7 +110,7 @@ def whole_feed(*sources: Source, seq_len: int, epochs: int = 1) -> Feed:
     """Return a feed whose step is a pass over the smallest source, or several of them."""
     feed = Feed(recipe_of(*sources, seq_len=seq_len))
     least = min(plan.num_rows for plan in feed.plans)
-    return Feed(replace(feed.recipe, batch_size=epochs * least))
+    return Feed(replace(feed.recipe, global_batch_size=epochs * least))
 
 
 @pytest.mark.parametrize("truncation", ["split", "keep_first", "keep_last", "whole_turns"])
@@ -120,7 +120,7 @@ def test_every_truncation_is_looked_up(tmp_path: Path, kind: str, truncation: st
     write_store(tmp_path / "s", lengths, sidecar="turns", shard_tokens=80)
     source = Source(name="s", path=tmp_path / "s", rows=kind, truncation=truncation)
     feed = whole_feed(source, seq_len=24)
-    check_same(feed, 0, np.arange(feed.recipe.batch_size))
+    check_same(feed, 0, np.arange(feed.recipe.global_batch_size))
 
 
 def test_marks_lead_to_the_documents_and_turns_of_a_long_shard(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_marks_lead_to_the_documents_and_turns_of_a_long_shard(tmp_path: Path) -
     for kind in KINDS:
         sources = [Source(name=name, path=tmp_path / name, rows=kind) for name in ("None", "turns")]
         feed = whole_feed(*sources, seq_len=64, epochs=2)
-        check_same(feed, 0, np.arange(feed.recipe.batch_size))
+        check_same(feed, 0, np.arange(feed.recipe.global_batch_size))
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "int8", "int16", "int32", "int64"])
@@ -139,7 +139,7 @@ def test_tokens_of_every_dtype_are_widened(tmp_path: Path, dtype: str) -> None:
     least = 0 if dtype.startswith("u") else -60
     np.arange(least, 60).astype(dtype).tofile(tmp_path / "train.bin")
     source = Source(name="a", path=tmp_path / "train.bin", dtype=dtype, shuffle=False)
-    check_same(Feed(recipe_of(source, seq_len=7, batch_size=20)), 0, np.arange(20))
+    check_same(Feed(recipe_of(source, seq_len=7, global_batch_size=20)), 0, np.arange(20))
 
 
 def test_documents_of_other_indexes_are_cut_alike(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_documents_of_other_indexes_are_cut_alike(tmp_path: Path) -> None:
     (np.arange(40) % 3 > 0).astype(np.uint8).tofile(tmp_path / "mask.bin")
     for kind in KINDS:
         feed = whole_feed(Source(name="a", path=tmp_path, rows=kind), seq_len=6, epochs=2)
-        check_same(feed, 0, np.arange(feed.recipe.batch_size))
+        check_same(feed, 0, np.arange(feed.recipe.global_batch_size))
 
 
 def feed_of(path: Path, **options: Any) -> Feed:

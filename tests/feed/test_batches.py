@@ -1,4 +1,4 @@
-"""Batches are the rows the corpus must give, slot by slot, for any world and microbatch."""
+"""Batches are the rows the corpus must give, slot by slot, for any world size and microbatch."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_an_epoch_shows_every_row_slot_by_slot(
         source = Source(
             name="s", path=folder / "s", rows=kind, shuffle=False, truncation=truncation, mode=mode
         )
-        recipe = recipe_of(source, seq_len=seq_len, batch_size=3, pad_id=pad_id)
+        recipe = recipe_of(source, seq_len=seq_len, global_batch_size=3, pad_id=pad_id)
         if not expected:
             with pytest.raises(ConfigError, match="so there are no rows"):
                 Feed(recipe)
@@ -141,7 +141,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
         Source(name="chat", path=folder / "chat", rows="episodes", weight=0.3),
         Source(name="books", path=folder / "books", rows="document_windows", weight=0.2),
     )
-    return recipe_of(*sources, seq_len=8, batch_size=24, **MIXED)
+    return recipe_of(*sources, seq_len=8, global_batch_size=24, **MIXED)
 
 
 def divisors(number: int) -> list[int]:
@@ -149,16 +149,16 @@ def divisors(number: int) -> list[int]:
 
 
 def test_the_parts_of_all_ranks_are_the_global_batch_for_every_world(mixed: Recipe) -> None:
-    for accumulate in (1, 2, 4):
-        feed = Feed(replace(mixed, accumulate=accumulate))
+    for grad_accum in (1, 2, 4):
+        feed = Feed(replace(mixed, grad_accum=grad_accum))
         whole = Feed(mixed).batch(3)
-        for world in divisors(24 // accumulate):
-            parts = [feed.batch(3, rank=rank, world=world) for rank in range(world)]
+        for world_size in divisors(24 // grad_accum):
+            parts = [feed.batch(3, rank=rank, world_size=world_size) for rank in range(world_size)]
             for name in FIELDS:
                 joined = np.concatenate([getattr(p, name).reshape(-1, 8) for p in parts])
                 assert np.array_equal(joined, getattr(whole, name))
-                per_rank = 24 // world // accumulate
-                shape = (accumulate, per_rank, 8) if accumulate > 1 else (per_rank, 8)
+                per_rank = 24 // world_size // grad_accum
+                shape = (grad_accum, per_rank, 8) if grad_accum > 1 else (per_rank, 8)
                 assert getattr(parts[0], name).shape == shape
 
 
@@ -181,7 +181,7 @@ def test_the_memory_of_an_old_batch_gives_the_same_batch(mixed: Recipe) -> None:
 def test_memory_of_another_shape_is_refused(mixed: Recipe) -> None:
     feed = Feed(mixed)
     with pytest.raises(ConfigError, match="a batch cannot be put into this memory"):
-        feed.batch(1, rank=0, world=2, out=feed.batch(0))
+        feed.batch(1, rank=0, world_size=2, out=feed.batch(0))
 
 
 def test_memory_that_would_hold_something_else_is_refused(mixed: Recipe) -> None:
@@ -249,9 +249,9 @@ def test_denominators_are_of_the_global_step_and_exact(mixed: Recipe) -> None:
         whole = feed.batch(step)
         total = float(whole.loss_weights.astype(np.float64).sum())
         assert feed.weight_sum(step) == total
-        for world, accumulate in ((1, 1), (2, 4), (6, 2), (8, 3)):
-            split = Feed(replace(mixed, accumulate=accumulate))
-            parts = [split.batch(step, rank=r, world=world) for r in range(world)]
+        for world_size, grad_accum in ((1, 1), (2, 4), (6, 2), (8, 3)):
+            split = Feed(replace(mixed, grad_accum=grad_accum))
+            parts = [split.batch(step, rank=r, world_size=world_size) for r in range(world_size)]
             assert split.weight_sum(step) == total
             # Property 13: losses summed in any split and divided by it give one mean.
             losses = [
@@ -315,7 +315,7 @@ def test_foreign_dtypes_come_out_as_int64(tmp_path: Path, dtype: str) -> None:
     tokens = np.arange(100, 0, -1)
     tokens.astype(dtype).tofile(tmp_path / "train.bin")
     source = Source(name="a", path=tmp_path / "train.bin", dtype=dtype, shuffle=False)
-    batch = Feed(recipe_of(source, seq_len=33, batch_size=3)).batch(0)
+    batch = Feed(recipe_of(source, seq_len=33, global_batch_size=3)).batch(0)
     assert batch.input_ids.dtype == np.int64
     assert batch.input_ids.ravel().tolist() == tokens[:99].tolist()
     assert batch.labels.ravel().tolist() == tokens[1:].tolist()
@@ -329,7 +329,7 @@ def test_a_mask_with_a_weight_that_is_none_is_refused(tmp_path: Path, bad: float
     mask[11] = bad
     mask.tofile(tmp_path / "mask.bin")
     source = Source(name="a", path=tmp_path, rows="episodes")
-    feed = Feed(recipe_of(source, seq_len=30, batch_size=1))
+    feed = Feed(recipe_of(source, seq_len=30, global_batch_size=1))
     with pytest.raises(DamageError, match="the weight of token 11 is negative or not a number"):
         feed.batch(0)
 
@@ -343,7 +343,7 @@ def test_steps_before_the_first_are_refused(mixed: Recipe, step: int) -> None:
 def test_a_source_that_has_run_out_ends_the_run_before_that_step(tmp_path: Path) -> None:
     write_store(tmp_path / "s", [8 * 10 + 1])
     source = Source(name="few", path=tmp_path / "s", max_epochs=1)
-    feed = Feed(recipe_of(source, seq_len=8, batch_size=3))
+    feed = Feed(recipe_of(source, seq_len=8, global_batch_size=3))
     message = (
         "the run ends after 3 steps: source 'few' runs out in the next; rows not shown: 1 of 'few'"
     )
@@ -362,7 +362,7 @@ def test_a_source_that_has_run_out_ends_the_run_before_that_step(tmp_path: Path)
 def test_nothing_is_said_where_every_row_was_shown(tmp_path: Path) -> None:
     write_store(tmp_path / "s", [8 * 12 + 1])
     source = Source(name="few", path=tmp_path / "s", max_epochs=2)
-    feed = Feed(recipe_of(source, seq_len=8, batch_size=4))
+    feed = Feed(recipe_of(source, seq_len=8, global_batch_size=4))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(list(feed)) == len(feed) == 6
@@ -372,7 +372,7 @@ def test_in_a_mixture_the_first_to_run_out_ends_the_run(tmp_path: Path) -> None:
     write_store(tmp_path / "a", [8 * 50 + 1])
     write_store(tmp_path / "b", [8 * 10 + 1])
     sources = [Source(name=name, path=tmp_path / name, max_epochs=1) for name in "ab"]
-    feed = Feed(recipe_of(*sources, seq_len=8, batch_size=4))
+    feed = Feed(recipe_of(*sources, seq_len=8, global_batch_size=4))
     assert feed.ending is not None
     assert (feed.ending.steps, feed.ending.source) == (5, "b")  # 10 rows of each
     assert feed.ending.unshown == {"a": 40, "b": 0}
@@ -391,7 +391,7 @@ def test_an_end_that_is_put_off_is_seen_whatever_was_made_ahead(
     write_store(tmp_path / "a", [8 * 50 + 1])
     write_store(tmp_path / "b", [8 * 10 + 1])
     sources = [Source(name=name, path=tmp_path / name, max_epochs=1) for name in "ab"]
-    feed = Feed(recipe_of(*sources, seq_len=8, batch_size=4))
+    feed = Feed(recipe_of(*sources, seq_len=8, global_batch_size=4))
     steps = []
     with pytest.warns(UserWarning, match="source 'a' runs out"):
         for batch in feed.stream(prefetch=prefetch):
@@ -411,7 +411,7 @@ def test_more_epochs_than_numbers_are_as_good_as_no_limit(tmp_path: Path) -> Non
 
 def test_targets_of_an_epoch_are_those_of_the_rows(tmp_path: Path) -> None:
     documents = write_store(tmp_path / "s", [9, 30, 4], sidecar="weights")
-    feed = Feed(recipe_of(Source(name="s", path=tmp_path / "s"), seq_len=6, batch_size=1))
+    feed = Feed(recipe_of(Source(name="s", path=tmp_path / "s"), seq_len=6, global_batch_size=1))
     expected = window_rows(documents, 6)
     counted = sum(int(feed.batch(step).loss_mask.sum()) for step in range(len(expected)))
     assert counted == sum(map(num_targets, expected))
@@ -437,7 +437,7 @@ def test_the_fast_way_of_plain_windows_gives_what_the_general_way_gives(
                     Source(name="a", path=folder / "a", shuffle=shuffle, mode=mode),
                     Source(name="b", path=folder / "b.bin", dtype="int32", weight=0.4, mode=mode),
                     seq_len=seq_len,
-                    batch_size=4,
+                    global_batch_size=4,
                 )
             )
             for mode in ("mmap", "pread")

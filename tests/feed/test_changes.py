@@ -24,7 +24,7 @@ def recipe(tmp_path: Path) -> Recipe:
     write_store(tmp_path / "b", [97], first_token=1000)
     sources = [Source(name=name, path=tmp_path / name) for name in ("a", "b")]
     phases = [Phase(start_step=3, weights={"a": 1, "b": 2}, ramp_steps=4)]
-    return recipe_of(*sources, seq_len=8, batch_size=4, phases=phases)
+    return recipe_of(*sources, seq_len=8, global_batch_size=4, phases=phases)
 
 
 def changed(recipe: Recipe) -> Feed:

@@ -50,16 +50,16 @@ def brute_force(batch: Batch) -> tuple[Denominators, float, float]:
 
 def check_step(recipe: Recipe, step: int, *, worlds: tuple[int, ...]) -> None:
     """Compare the means of every split with brute force over the global batch."""
-    expected, token_mean, sample_mean = brute_force(Feed(replace(recipe, accumulate=1)).batch(step))
-    for world in worlds:
-        for accumulate in (1, recipe.batch_size // world):
-            feed = Feed(replace(recipe, accumulate=accumulate))
+    expected, token_mean, sample_mean = brute_force(Feed(replace(recipe, grad_accum=1)).batch(step))
+    for world_size in worlds:
+        for grad_accum in (1, recipe.global_batch_size // world_size):
+            feed = Feed(replace(recipe, grad_accum=grad_accum))
             found = feed.denominators(step)
             assert found == expected
             assert feed.weight_sum(step) == expected.tokens
             tokens, samples = [], []
-            for rank in range(world):
-                part = feed.batch(step, rank=rank, world=world)
+            for rank in range(world_size):
+                part = feed.batch(step, rank=rank, world_size=world_size)
                 tokens.append(float((part.loss_weights * losses_of(part)).sum()))
                 samples.append(float((part.sample_weights() * losses_of(part)).sum()))
             assert sum(tokens) / found.tokens == pytest.approx(token_mean, rel=1e-12)
@@ -88,7 +88,7 @@ def test_means_are_the_same_for_any_split_of_a_step(
         for name, kind, sidecar in zip("ab", kinds, sidecars, strict=True):
             write_store(folder / name, [*lengths, 9], sidecar=sidecar, shard_tokens=45, seed=seed)
             sources.append(Source(name=name, path=folder / name, rows=kind, mode=mode))
-        recipe = recipe_of(*sources, seq_len=seq_len, batch_size=6, seed=seed)
+        recipe = recipe_of(*sources, seq_len=seq_len, global_batch_size=6, seed=seed)
         try:
             Feed(recipe)
         except ConfigError as error:
@@ -103,8 +103,8 @@ def test_packing_changes_neither_mean_of_whole_documents(tmp_path: Path) -> None
     means = set()
     for kind in ("packed", "episodes"):
         source = Source(name="s", path=tmp_path / "s", rows=kind, shuffle=False)
-        num_rows = Feed(recipe_of(source, seq_len=24, batch_size=1)).plans[0].num_rows
-        feed = Feed(recipe_of(source, seq_len=24, batch_size=num_rows))
+        num_rows = Feed(recipe_of(source, seq_len=24, global_batch_size=1)).plans[0].num_rows
+        feed = Feed(recipe_of(source, seq_len=24, global_batch_size=num_rows))
         found, token_mean, sample_mean = brute_force(feed.batch(0))
         assert feed.denominators(0) == found
         means.add((found, round(token_mean, 9), round(sample_mean, 9)))
@@ -114,7 +114,7 @@ def test_packing_changes_neither_mean_of_whole_documents(tmp_path: Path) -> None
 def test_weights_of_a_sample_add_up_to_one(tmp_path: Path) -> None:
     write_store(tmp_path / "s", [9, 5, 12, 7, 3, 8, 2, 11] * 3, sidecar="weights")
     source = Source(name="s", path=tmp_path / "s", rows="packed")
-    batch = Feed(recipe_of(source, seq_len=24, batch_size=4, accumulate=2)).batch(0)
+    batch = Feed(recipe_of(source, seq_len=24, global_batch_size=4, grad_accum=2)).batch(0)
     weights = batch.sample_weights()
     assert weights.dtype == np.float64
     assert weights.shape == batch.labels.shape == (2, 2, 24)

@@ -60,7 +60,7 @@ def test_no_more_is_kept_than_was_asked_for_lately() -> None:
 def feed(tmp_path: Path) -> Feed:
     write_store(tmp_path / "a", [40, 9, 3, 27, 16] * 8, sidecar="turns")
     source = Source(name="a", path=tmp_path / "a", rows="packed")
-    return Feed(recipe_of(source, seq_len=512, batch_size=2))
+    return Feed(recipe_of(source, seq_len=512, global_batch_size=2))
 
 
 def test_batches_that_nobody_holds_lend_their_memory(feed: Feed) -> None:

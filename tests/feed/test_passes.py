@@ -31,7 +31,7 @@ def recipe(tmp_path: Path) -> Recipe:
     write_store(tmp_path / "c", [90], first_token=3000)
     kinds = {"a": "packed", "b": "episodes", "c": "windows"}
     sources = [Source(name=name, path=tmp_path / name, rows=kinds[name]) for name in kinds]
-    return recipe_of(*sources, seq_len=12, batch_size=4, seed=5, passes=1, pad_id=7)
+    return recipe_of(*sources, seq_len=12, global_batch_size=4, seed=5, passes=1, pad_id=7)
 
 
 def rows_of(batches: Sequence[Batch]) -> Counter[bytes]:
@@ -53,11 +53,11 @@ def rows_of(batches: Sequence[Batch]) -> Counter[bytes]:
     batch=st.integers(1, 9),
     passes=st.integers(1, 3),
     shuffle=st.lists(st.booleans(), min_size=3, max_size=3),
-    world=st.integers(1, 4),
+    world_size=st.integers(1, 4),
 )
 @settings(max_examples=25, deadline=None)
 def test_every_row_is_shown_exactly_so_many_times(
-    sizes: list[list[int]], kind: str, batch: int, passes: int, shuffle: list[bool], world: int
+    sizes: list[list[int]], kind: str, batch: int, passes: int, shuffle: list[bool], world_size: int
 ) -> None:
     with scratch() as folder:
         sources = []
@@ -66,7 +66,7 @@ def test_every_row_is_shown_exactly_so_many_times(
             write_store(path, lengths, first_token=1 + 1000 * number)
             more = {"name": str(number), "rows": kind, "shuffle": shuffle[number]}
             sources.append(Source(path=path, **more))  # type: ignore[arg-type]
-        feed = Feed(recipe_of(*sources, seq_len=6, batch_size=batch, passes=passes))
+        feed = Feed(recipe_of(*sources, seq_len=6, global_batch_size=batch, passes=passes))
         num_rows = [plan.num_rows for plan in feed.plans]
         assert len(feed) == -(-passes * sum(num_rows) // batch)
         batches = list(feed)
@@ -85,7 +85,9 @@ def test_every_row_is_shown_exactly_so_many_times(
         parts = [
             one
             for step in range(len(feed))
-            for one in (feed.batch(step, rank=rank, world=world) for rank in range(world))
+            for one in (
+                feed.batch(step, rank=rank, world_size=world_size) for rank in range(world_size)
+            )
         ]
         assert rows_of(parts) == counts
 
@@ -167,7 +169,7 @@ def test_packed_rows_in_order_show_documents_in_order(tmp_path: Path) -> None:
     lengths = np.random.default_rng(1).integers(2, 40, 300).tolist()
     write_store(tmp_path / "s", lengths)
     source = Source(name="s", path=tmp_path / "s", rows="packed", shuffle=False)
-    feed = Feed(recipe_of(source, seq_len=64, batch_size=8, passes=1))
+    feed = Feed(recipe_of(source, seq_len=64, global_batch_size=8, passes=1))
     rows = [row for step in range(len(feed)) for row in feed.explain(step).rows]
     firsts = [row.segments[0].document for row in rows]
     assert firsts == sorted(firsts, key=lambda document: document or 0)

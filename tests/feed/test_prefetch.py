@@ -36,7 +36,7 @@ def feed(tmp_path: Path) -> Feed:
         Source(name="a", path=tmp_path / "a"),
         Source(name="b", path=tmp_path / "b", rows="episodes"),
     )
-    return Feed(recipe_of(*sources, seq_len=8, batch_size=4))
+    return Feed(recipe_of(*sources, seq_len=8, global_batch_size=4))
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 7])
@@ -189,7 +189,7 @@ def test_a_stream_does_not_end_in_silence_where_steps_cannot_be_counted(feed: Fe
 @pytest.mark.skipif(native.extension() is None, reason="the short way of the kernel")
 def test_plain_batches_need_memory_for_ids_alone(tmp_path: Path) -> None:
     write_store(tmp_path / "a", [8 * 12 + 1])
-    feed = Feed(recipe_of(Source(name="a", path=tmp_path / "a"), seq_len=8, batch_size=4))
+    feed = Feed(recipe_of(Source(name="a", path=tmp_path / "a"), seq_len=8, global_batch_size=4))
     shapes: list[tuple[int, ...]] = []
 
     def allocate(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -53,7 +53,7 @@ def resident(array: np.ndarray) -> np.ndarray:
 
 def pages_of(feed: Feed, step: int, split: Split) -> list[int]:
     """Return the pages of tokens that a step's rows lie in."""
-    size = feed.recipe.batch_size
+    size = feed.recipe.global_batch_size
     pieces = feed.plans[0].pieces(feed.order.locate(step * size, size).row)
     pages = set[int]()
     for start, length in zip(pieces.start.tolist(), pieces.length.tolist(), strict=True):

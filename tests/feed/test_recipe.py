@@ -15,7 +15,7 @@ from tokenreel.testing import equal
 
 TOML = """
 seq_len = 8
-batch_size = 4
+global_batch_size = 4
 seed = 7
 
 [[sources]]
@@ -57,7 +57,7 @@ def test_a_file_says_what_python_says_with_paths_from_its_folder(folder: Path) -
     stores = folder / "stores"
     same = Recipe(
         seq_len=8,
-        batch_size=4,
+        global_batch_size=4,
         seed=7,
         sources=[
             Source(name="web", path=stores / "web", weight=0.7),
@@ -87,7 +87,7 @@ def test_an_absolute_path_stays_what_it_is(folder: Path) -> None:
         ("seed", "sead", "unknown key 'sead'; did you mean 'seed'?"),
         ("weight = 0.7", "wieght = 0.7", "unknown key 'sources.0.wieght'; did you mean 'weight'?"),
         ("ramp_steps", "ramp_stepz", "unknown key 'phases.0.ramp_stepz'; did you mean"),
-        ("seed", "xyzzy", "unknown key 'xyzzy'; known are accumulate, batch_size, "),
+        ("seed", "xyzzy", "unknown key 'xyzzy'; known are global_batch_size, grad_accum, "),
         ('path = "stores/web"', "", "'sources.0.path' is missing"),
         ("seq_len = 8", "", "'seq_len' is missing"),
         (
@@ -125,9 +125,9 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"seq_len": 0}, r"bad seq_len \(expected >= 1, got 0\)"),
-        ({"batch_size": -4}, r"bad batch_size \(expected >= 1, got -4\)"),
+        ({"global_batch_size": -4}, r"bad global_batch_size \(expected >= 1, got -4\)"),
         ({"steps": 0}, r"bad steps \(expected >= 1, got 0\)"),
-        ({"accumulate": 3}, r"does not divide into microbatches \(expected a multiple of 3, got 4"),
+        ({"grad_accum": 3}, r"does not divide into microbatches \(expected a multiple of 3, got 4"),
         ({"sources": []}, "a recipe needs at least one source"),
         ({"sources": [SOURCE, SOURCE]}, r"two sources have the same name \(got web, web\)"),
         ({"sources": "web"}, r"bad sources of Recipe \(expected a list of sources, got 'web'\)"),
@@ -135,7 +135,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 )
 def test_a_recipe_that_makes_no_sense_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Recipe(**{"seq_len": 8, "batch_size": 4, "sources": [SOURCE], **settings})
+        Recipe(**{"seq_len": 8, "global_batch_size": 4, "sources": [SOURCE], **settings})
 
 
 @pytest.mark.parametrize(
@@ -176,16 +176,16 @@ def test_weights_that_make_no_sense_are_refused_at_start(
 ) -> None:
     source = Source(name="web", path=folder / "stores" / "web")
     with pytest.raises(ConfigError, match=message):
-        Feed(Recipe(**{"seq_len": 8, "batch_size": 4, "sources": [source], **settings}))
+        Feed(Recipe(**{"seq_len": 8, "global_batch_size": 4, "sources": [source], **settings}))
 
 
 def test_a_split_that_is_not_there_is_named_with_those_that_are(folder: Path) -> None:
     source = Source(name="web", path=folder / "stores" / "web", split="vla")
     with pytest.raises(ConfigError, match=r"no split 'vla' \(expected train\)"):
-        Feed(Recipe(seq_len=8, batch_size=4, sources=[source]))
+        Feed(Recipe(seq_len=8, global_batch_size=4, sources=[source]))
 
 
 def test_an_unknown_mode_is_refused(folder: Path) -> None:
     source = Source(name="web", path=folder / "stores" / "web", mode="aio")
     with pytest.raises(ConfigError, match=r"unknown read mode \(expected mmap or pread, got 'aio'"):
-        Feed(Recipe(seq_len=8, batch_size=4, sources=[source]))
+        Feed(Recipe(seq_len=8, global_batch_size=4, sources=[source]))

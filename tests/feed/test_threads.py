@@ -32,7 +32,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
         Source(name="a", path=folder / "a"),
         Source(name="b", path=folder / "b", rows="packed"),
     )
-    return recipe_of(*sources, seq_len=512, batch_size=4 * SHARE // 512)
+    return recipe_of(*sources, seq_len=512, global_batch_size=4 * SHARE // 512)
 
 
 @pytest.mark.parametrize("threads", [2, 3, 4])
@@ -43,7 +43,7 @@ def test_any_number_of_threads_gives_the_same_batches(large: Recipe, threads: in
 
 
 def test_plain_windows_are_shared_out_as_well(large: Recipe) -> None:
-    recipe = recipe_of(large.sources[0], seq_len=512, batch_size=large.batch_size)
+    recipe = recipe_of(large.sources[0], seq_len=512, global_batch_size=large.global_batch_size)
     assert equal(Feed(recipe).batch(1), Feed(recipe, threads=4).batch(1))
 
 
@@ -57,7 +57,8 @@ def threads():
 
 def feed(batch_size):
     sources = [Source(name="a", path=sys.argv[1])]
-    return Feed(Recipe(seq_len=512, batch_size=batch_size, seed=7, sources=sources), threads=3)
+    recipe = Recipe(seq_len=512, global_batch_size=batch_size, seed=7, sources=sources)
+    return Feed(recipe, threads=3)
 
 small, large = feed(8), feed(int(sys.argv[2]))
 small.batch(0)
@@ -74,7 +75,7 @@ print(threads() - before)
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux")
 @pytest.mark.skipif(native.extension() is None, reason="threads are the kernel's")
 def test_helpers_come_with_the_first_large_batch_and_stay(large: Recipe) -> None:
-    run = [sys.executable, "-c", COUNTING, str(large.sources[0].path), str(large.batch_size)]
+    run = [sys.executable, "-c", COUNTING, str(large.sources[0].path), str(large.global_batch_size)]
     assert subprocess.check_output(run, text=True).split() == ["0", "2"]
 
 

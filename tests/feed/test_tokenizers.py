@@ -24,7 +24,7 @@ def recipe(tmp_path: Path) -> Recipe:
     other = byte_tokenizer(["<|endoftext|>", "<|other|>"])
     tokenreel.build(texts=iter(TEXTS), out=tmp_path / "b", tokenizer=other)
     sources = [Source(name=name, path=tmp_path / name) for name in ("a", "b")]
-    return Recipe(seq_len=16, batch_size=2, sources=sources)
+    return Recipe(seq_len=16, global_batch_size=2, sources=sources)
 
 
 def test_stores_of_different_tokenizers_are_refused(recipe: Recipe) -> None:
@@ -61,7 +61,7 @@ def test_commands_refuse_another_tokenizer_too(
     command: str, recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "recipe.toml"
-    path.write_text('seq_len = 16\nbatch_size = 2\n[[sources]]\nname = "b"\npath = "b"\n')
+    path.write_text('seq_len = 16\nglobal_batch_size = 2\n[[sources]]\nname = "b"\npath = "b"\n')
     words = {"show": [str(tmp_path / "b")], "explain": [str(path), "0"], "feed": [str(path)]}
     asked = [command, *words[command], "--tokenizer", "byte"]
     assert main(asked) != 0

@@ -38,7 +38,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
         Source(name="packed", path=folder / "packed", rows="packed", weight=0.1),
     )
     phases = [Phase(start_step=5, weights={"web": 1, "books": 1, "packed": 2}, ramp_steps=10)]
-    return recipe_of(*sources, seq_len=7, batch_size=6, phases=phases)
+    return recipe_of(*sources, seq_len=7, global_batch_size=6, phases=phases)
 
 
 def shown_tokens(feed: Feed, segment: Segment) -> list[int]:
@@ -153,7 +153,7 @@ def test_an_explanation_is_ready_for_json(recipe: Recipe) -> None:
 def test_a_stream_without_documents_is_explained_by_positions(tmp_path: Path) -> None:
     np.arange(100, dtype="<u2").tofile(tmp_path / "train.bin")
     source = Source(name="a", path=tmp_path / "train.bin", dtype="uint16", shuffle=False)
-    feed = Feed(recipe_of(source, seq_len=9, batch_size=2))
+    feed = Feed(recipe_of(source, seq_len=9, global_batch_size=2))
     (segment,) = feed.explain(1).rows[1].segments
     assert (segment.document, segment.start, segment.stop) == (None, 27, 37)
     with pytest.raises(StoreError, match="the documents of this split are not known"):
@@ -164,7 +164,7 @@ def test_windows_over_tokens_of_no_document_are_explained_by_positions(tmp_path:
     np.arange(20, dtype="<u4").tofile(tmp_path / "tokens.bin")
     np.array([[0, 8], [12, 8]], "<u8").tofile(tmp_path / "episodes.idx")
     source = Source(name="a", path=tmp_path, shuffle=False)
-    feed = Feed(recipe_of(source, seq_len=19, batch_size=1))
+    feed = Feed(recipe_of(source, seq_len=19, global_batch_size=1))
     (segment,) = feed.explain(0).rows[0].segments
     assert (segment.document, segment.start, segment.stop) == (None, 0, 20)
 

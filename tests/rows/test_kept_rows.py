@@ -110,7 +110,7 @@ for path in sys.argv[1:]:
             for start in ("first", "second"):
                 opened.clear()
                 source = Source(name="a", path=path, rows=rows, mode=mode)
-                Feed(Recipe(seq_len=5, batch_size=4, sources=[source]))
+                Feed(Recipe(seq_len=5, global_batch_size=4, sources=[source]))
                 print(json.dumps([path, rows, mode, start, opened]))
 """
 
@@ -219,7 +219,7 @@ def test_processes_at_the_same_time_end_with_one_plan(chats: Store) -> None:
         "import sys, tokenreel\n"
         "from tokenreel import Feed, Recipe, Source\n"
         "source = Source(name='a', path=sys.argv[1], rows='document_windows')\n"
-        "feed = Feed(Recipe(seq_len=5, batch_size=4, sources=[source]))\n"
+        "feed = Feed(Recipe(seq_len=5, global_batch_size=4, sources=[source]))\n"
         "print(feed.plans[0].num_rows, feed.batch(7).input_ids.tolist())\n"
     )
     said = said_by_three(program, chats)

@@ -150,7 +150,7 @@ def test_a_kept_window_that_cannot_be_is_damage_of_that_file(
     assert message in str(caught.value)
     assert caught.value.where == str(file)
     source = Source(name="a", path=chats.path, rows=kind, shuffle=False)
-    feed = Feed(recipe_of(source, seq_len=5, batch_size=half))
+    feed = Feed(recipe_of(source, seq_len=5, global_batch_size=half))
     feed.batch(0)
     with pytest.raises(DamageError) as caught:
         feed.batch(1)

@@ -55,7 +55,7 @@ def test_the_first_pass_commits_and_a_feed_reads_it(path: Path, tmp_path: Path) 
     source = Source(
         name="a", path=tmp_path / "cache", rows="packed", packing="first_fit", shuffle=False
     )
-    feed = Feed(Recipe(seq_len=24, batch_size=4, sources=[source], pad_id=256))
+    feed = Feed(Recipe(seq_len=24, global_batch_size=4, sources=[source], pad_id=256))
     assert feed.batch(3).input_ids.shape == (4, 24)
     assert sorted(map(tuple, tokens_of(tmp_path / "cache"))) == sorted(
         (*text.encode(), 256) for text in TEXTS

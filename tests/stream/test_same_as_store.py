@@ -38,7 +38,7 @@ def stored_rows(
         for text in texts:
             writer.add([*text.encode(), 256])
     source = Source(name="a", path=store, shuffle=False, **how)
-    feed = Feed(Recipe(seq_len=seq_len, batch_size=1, sources=[source], pad_id=262))
+    feed = Feed(Recipe(seq_len=seq_len, global_batch_size=1, sources=[source], pad_id=262))
     rows = [feed.batch(step) for step in range(feed.plans[0].num_rows)]
     return {name: np.concatenate([getattr(row, name) for row in rows]) for name in FIELDS}
 

@@ -69,7 +69,7 @@ def _announced(feed: Feed) -> str:
     """Say what the run will show in all."""
     if feed.recipe.passes is None:
         return str(feed.ending)
-    rows, size = int(feed.deal.num_rows or 0), feed.recipe.batch_size
+    rows, size = int(feed.deal.num_rows or 0), feed.recipe.global_batch_size
     times = "once" if feed.recipe.passes == 1 else f"{feed.recipe.passes} times"
     filled = len(feed) * size - rows
     padding = f"; the last is filled up with {filled:,} rows of padding" if filled else ""

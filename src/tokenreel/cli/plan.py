@@ -47,7 +47,7 @@ def describe(feed: Feed) -> dict[str, Any]:
     shares = feed.order.first_shares
     return {
         "seq_len": recipe.seq_len,
-        "batch_size": recipe.batch_size,
+        "global_batch_size": recipe.global_batch_size,
         "steps": feed.num_steps,
         "passes": recipe.passes,
         "ending": None if feed.ending is None else str(feed.ending),
@@ -58,7 +58,9 @@ def describe(feed: Feed) -> dict[str, Any]:
                 "rows": source.rows,
                 "num_rows": plan.num_rows,
                 "share": float(share),
-                "steps_per_epoch": plan.num_rows / (recipe.batch_size * share) if share else None,
+                "steps_per_epoch": plan.num_rows / (recipe.global_batch_size * share)
+                if share
+                else None,
                 "store": store.fingerprint,
                 "ledger": getattr(plan, "ledger", None),
             }
@@ -72,7 +74,7 @@ def describe(feed: Feed) -> dict[str, Any]:
 def _draw(console: Console, facts: dict[str, Any]) -> None:
     steps = "no end" if facts["steps"] is None else f"{facts['steps']:,} steps"
     console.print(
-        f"{facts['batch_size']:,} rows of {facts['seq_len']:,} tokens a step; "
+        f"{facts['global_batch_size']:,} rows of {facts['seq_len']:,} tokens a step; "
         f"{steps}; fingerprint {facts['fingerprint'][:16]}"
     )
     if facts["ending"]:

@@ -56,7 +56,7 @@ class Comparison:
                 str(step),
                 f"{alone.loss:.5f}",
                 f"{other.loss:.5f}",
-                str(other.world),
+                str(other.world_size),
                 "same" if alone.rows == other.rows else "[red]differs[/red]",
                 "█" * round(BAR * other.loss / most),
             )

@@ -21,7 +21,7 @@ class Trained:
     """A step as it was trained: by how many ranks, on which rows, with which loss."""
 
     step: int
-    world: int
+    world_size: int
     rows: tuple[str, ...]
     loss: float
 
@@ -29,8 +29,8 @@ class Trained:
 class Recorder:
     """Write down the steps of one rank."""
 
-    def __init__(self, folder: Path, *, rank: int, world: int) -> None:
-        self._file = (folder / f"{world}-{rank}.jsonl").open("a", encoding="utf-8")
+    def __init__(self, folder: Path, *, rank: int, world_size: int) -> None:
+        self._file = (folder / f"{world_size}-{rank}.jsonl").open("a", encoding="utf-8")
 
     def __enter__(self) -> Recorder:
         return self
@@ -67,13 +67,13 @@ def row_digests(batch: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def read_steps(folder: Path, *, world: int) -> dict[int, Trained]:
+def read_steps(folder: Path, *, world_size: int) -> dict[int, Trained]:
     """Return the steps that all ranks of a run have written down, with their rows in order."""
-    ranks = [_lines(folder / f"{world}-{rank}.jsonl") for rank in range(world)]
+    ranks = [_lines(folder / f"{world_size}-{rank}.jsonl") for rank in range(world_size)]
     return {
         step: Trained(
             step=step,
-            world=world,
+            world_size=world_size,
             rows=tuple(digest for lines in ranks for digest in lines[step]["rows"]),
             loss=ranks[0][step]["loss"],
         )

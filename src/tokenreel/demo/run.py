@@ -19,20 +19,20 @@ CHECKPOINT_STEPS = 10
 class Run:
     """The ranks of one training, a thread each; leaving the block kills those that still run."""
 
-    def __init__(self, recipe: Path, folder: Path, *, world: int) -> None:
+    def __init__(self, recipe: Path, folder: Path, *, world_size: int) -> None:
         folder.mkdir(exist_ok=True)
-        self._folder, self._world = folder, world
-        self._complaints = folder / f"{world}.err"
+        self._folder, self._world_size = folder, world_size
+        self._complaints = folder / f"{world_size}.err"
         program = (sys.executable, "-m", "tokenreel.demo.training", str(recipe), str(folder))
         with self._complaints.open("w") as complaints:
             self._ranks = [
                 subprocess.Popen(
-                    [*program, "--rank", str(rank), "--world", str(world)],
+                    [*program, "--rank", str(rank), "--world-size", str(world_size)],
                     env={**os.environ, "OMP_NUM_THREADS": "1"},
                     stdout=complaints,
                     stderr=complaints,
                 )
-                for rank in range(world)
+                for rank in range(world_size)
             ]
 
     def __enter__(self) -> Run:
@@ -60,7 +60,7 @@ class Run:
 
     def steps(self) -> dict[int, Trained]:
         """Return the steps that were trained so far."""
-        return read_steps(self._folder, world=self._world)
+        return read_steps(self._folder, world_size=self._world_size)
 
     def watch(self, progress: Progress, *, start: int, stop: int) -> None:
         """Wait until the steps before `stop` are trained; WorkerError if a rank fails."""

@@ -15,7 +15,7 @@ STEPS = 100
 BUILD = ("--tokenizer", "tokenizer.json", "--val-frac", "0.02", "--shard-bytes", "3000000")
 RECIPE = f"""\
 seq_len = 192
-batch_size = 8                  # rows of a step, over all ranks
+global_batch_size = 8                  # rows of a step, over all ranks
 seed = 7
 steps = {STEPS}
 

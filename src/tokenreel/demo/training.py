@@ -1,6 +1,6 @@
 """The training program of the demo: the same run on any number of ranks, killed or not.
 
-    python -m tokenreel.demo.training RECIPE FOLDER --rank 0 --world 1
+    python -m tokenreel.demo.training RECIPE FOLDER --rank 0 --world-size 1
 
 Every tenth step replaces FOLDER/checkpoint.pt at once: weights, optimizer, and the state of
 the feed. A run begins where it says, whatever the number of ranks that wrote it. Each rank
@@ -25,7 +25,7 @@ from tokenreel.torch import FeedLoader, loss_sum
 RATE, DECAYS = 3e-3, (0.9, 0.95)
 
 
-def train(recipe: Path, folder: Path, *, rank: int, world: int) -> None:
+def train(recipe: Path, folder: Path, *, rank: int, world_size: int) -> None:
     """Train from the last checkpoint to the recipe's end, as one rank of all."""
     loader = FeedLoader(recipe)
     model = TinyTransformer(vocab_size=vocabulary(loader.feed), seq_len=loader.feed.recipe.seq_len)
@@ -36,16 +36,18 @@ def train(recipe: Path, folder: Path, *, rank: int, world: int) -> None:
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         loader.load_state_dict(saved["feed"])
-    trained = DistributedDataParallel(model) if world > 1 else model
-    with Recorder(folder, rank=rank, world=world) as recorder:
+    trained = DistributedDataParallel(model) if world_size > 1 else model
+    with Recorder(folder, rank=rank, world_size=world_size) as recorder:
         for batch in loader:
             done = loader.feed.step
             part = loss_sum(trained(batch), batch) / loader.feed.weight_sum(done - 1)
             optimizer.zero_grad()
-            (part * world).backward()  # gradients of ranks are averaged, parts of a loss add up
+            (
+                part * world_size
+            ).backward()  # gradients of ranks are averaged, parts of a loss add up
             optimizer.step()
             loss = part.detach()
-            if world > 1:
+            if world_size > 1:
                 dist.all_reduce(loss)
             recorder.write(done - 1, batch, loss=float(loss))  # before a checkpoint counts it
             if rank == 0 and done % CHECKPOINT_STEPS == 0:
@@ -77,15 +79,15 @@ def main() -> None:
     parser.add_argument("recipe", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rank", type=int, default=0)
-    parser.add_argument("--world", type=int, default=1)
+    parser.add_argument("--world-size", type=int, default=1)
     args = parser.parse_args()
-    if args.world > 1:
-        meeting = (args.folder / f"ranks-{args.world}").absolute()
+    if args.world_size > 1:
+        meeting = (args.folder / f"ranks-{args.world_size}").absolute()
         dist.init_process_group(
-            "gloo", init_method=f"file://{meeting}", rank=args.rank, world_size=args.world
+            "gloo", init_method=f"file://{meeting}", rank=args.rank, world_size=args.world_size
         )
-    train(args.recipe, args.folder, rank=args.rank, world=args.world)
-    if args.world > 1:
+    train(args.recipe, args.folder, rank=args.rank, world_size=args.world_size)
+    if args.world_size > 1:
         dist.destroy_process_group()
 
 

@@ -20,14 +20,14 @@ def train_and_kill(stage: Stage) -> bool:
     """Play it; True if batches are the same and losses within the tolerance."""
     stage.act(f"4. {STEPS} steps of a tiny transformer; killed half-way, resumed on two ranks")
     begin = time.perf_counter()
-    alone = _train(stage, "alone", "left alone", world=1)
+    alone = _train(stage, "alone", "left alone", world_size=1)
     stage.say(f"One rank, left alone: {_summary(alone, begin)}.")
     begin = time.perf_counter()
-    killed = _train(stage, "killed", "until the kill", world=1, stop=KILL_AFTER)
+    killed = _train(stage, "killed", "until the kill", world_size=1, stop=KILL_AFTER)
     stage.say(f"The same, ended by SIGKILL: {_summary(killed, begin)}.")
     begin = time.perf_counter()
     probably = len(killed) // CHECKPOINT_STEPS * CHECKPOINT_STEPS
-    resumed = _train(stage, "killed", "two ranks", world=2, start=probably)
+    resumed = _train(stage, "killed", "two ranks", world_size=2, start=probably)
     saved = min(resumed)
     stage.say(f"Its checkpoint on two ranks, by torch.distributed: {_summary(resumed, begin)}.")
     compared = Comparison(alone=alone, parts=(killed, resumed))
@@ -44,12 +44,12 @@ def train_and_kill(stage: Stage) -> bool:
 
 
 def _train(
-    stage: Stage, name: str, label: str, *, world: int, start: int = 0, stop: int = STEPS
+    stage: Stage, name: str, label: str, *, world_size: int, start: int = 0, stop: int = STEPS
 ) -> Steps:
     """Train until `stop` is reached, then end it by SIGKILL unless that is the run's end."""
     with (
         bars() as progress,
-        Run(stage.folder / "recipe.toml", stage.folder / name, world=world) as run,
+        Run(stage.folder / "recipe.toml", stage.folder / name, world_size=world_size) as run,
     ):
         progress.start(label, total=stop - start, unit="steps")
         run.watch(progress, start=start, stop=stop)

@@ -94,9 +94,9 @@ class MixtureSampler(RankSampler):
         return self._epoch * self._total + samples * self.num_replicas
 
     def _locate(self, epoch: int, start: int, count: int) -> np.ndarray:
-        world = self.num_replicas
-        located = self._order.locate(epoch * self._total + start * world, count * world)
-        mine = slice(self.rank, None, world)
+        world_size = self.num_replicas
+        located = self._order.locate(epoch * self._total + start * world_size, count * world_size)
+        mine = slice(self.rank, None, world_size)
         return self._bounds[located.source[mine]] + located.row[mine]
 
     def update_weights(self, weights: Sequence[float], temperature: float = 1.0) -> None:

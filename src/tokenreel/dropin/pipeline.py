@@ -49,8 +49,8 @@ def make_pipeline(
         datasets = _open(config, seq_len)
     except TokenreelError as error:
         if num_replicas is None and running():
-            here, world = ranks_of(rank, num_replicas)
-            compare(failed_claim(error, rank=here, world=world))
+            here, world_size = ranks_of(rank, num_replicas)
+            compare(failed_claim(error, rank=here, world_size=world_size))
         raise
     dataset: MemoryMappedDataset | MixtureDataset = datasets[0]
     sampler: DistributedSampler | MixtureSampler
@@ -119,7 +119,7 @@ def make_recipe(config: DataConfig, *, seq_len: int, batch_size: int, seed: int 
     ]
     return Recipe(
         seq_len=seq_len,
-        batch_size=batch_size,
+        global_batch_size=batch_size,
         sources=sources,
         phases=phases,
         temperature=config.mix_temperature,

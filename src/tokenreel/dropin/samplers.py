@@ -73,7 +73,7 @@ class RankSampler(torch.utils.data.Sampler[int]):
     def agree(self, facts: Mapping[str, Any]) -> None:
         """Raise on every rank unless all see the same facts; without other ranks, do nothing."""
         if self.asks_others:
-            compare(claim(facts, rank=self.rank, world=self.num_replicas))
+            compare(claim(facts, rank=self.rank, world_size=self.num_replicas))
 
     def set_epoch(self, epoch: int) -> None:
         """Turn to an epoch; another one than before begins at its beginning."""
@@ -132,8 +132,8 @@ class RankSampler(torch.utils.data.Sampler[int]):
         owner = type(self).__name__
         check_version(state, owner=owner)
         check_identity(state, self.identity, owner=owner)
-        world = count_of(state, "num_replicas", owner=owner) or self.num_replicas
-        positions = count_of(state, "samples_yielded", owner=owner) * world
+        world_size = count_of(state, "num_replicas", owner=owner) or self.num_replicas
+        positions = count_of(state, "samples_yielded", owner=owner) * world_size
         if positions % self.num_replicas:
             raise ConfigError(
                 "the state lies between two samples of these ranks",

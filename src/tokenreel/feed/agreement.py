@@ -19,30 +19,30 @@ from tokenreel.feed.state import leaves
 Claim = dict[str, Any]
 
 
-def claim(facts: Mapping[str, Any], *, rank: int, world: int) -> Claim:
+def claim(facts: Mapping[str, Any], *, rank: int, world_size: int) -> Claim:
     """Return what a rank says it sees; all ranks must see the same facts."""
-    return {"rank": rank, "world": world, "failure": None, **facts}
+    return {"rank": rank, "world_size": world_size, "failure": None, **facts}
 
 
-def claim_of(feed: Feed, *, rank: int, world: int) -> Claim:
+def claim_of(feed: Feed, *, rank: int, world_size: int) -> Claim:
     """Return what a rank would feed from: the run, and how much of it."""
     facts = {
         "number of steps": feed.num_steps,
-        "accumulate": feed.recipe.accumulate,
+        "grad_accum": feed.recipe.grad_accum,
         "state": feed.state_dict(),
     }
-    return claim(facts, rank=rank, world=world)
+    return claim(facts, rank=rank, world_size=world_size)
 
 
-def failed_claim(error: Exception, *, rank: int, world: int) -> Claim:
+def failed_claim(error: Exception, *, rank: int, world_size: int) -> Claim:
     """Return the claim of a rank that has nothing to feed from."""
-    return {"rank": rank, "world": world, "failure": f"{type(error).__name__}: {error}"}
+    return {"rank": rank, "world_size": world_size, "failure": f"{type(error).__name__}: {error}"}
 
 
 def check_claims(claims: Sequence[Mapping[str, Any]]) -> None:
     """Raise MismatchError, naming ranks and fields, unless all claims are of one run.
 
-    >>> one = {"rank": 0, "world": 2, "failure": None, "number of steps": 9}
+    >>> one = {"rank": 0, "world_size": 2, "failure": None, "number of steps": 9}
     >>> check_claims([one, {**one, "rank": 1}])
     >>> check_claims([one, {**one, "rank": 1, "number of steps": 8}])
     Traceback (most recent call last):
@@ -75,7 +75,7 @@ give every rank the same stores, recipe and state
             differing=differing,
             remedy="give every rank the same stores, recipe and state",
         )
-    _check_ranks([int(claim["rank"]) for claim in claims], int(claims[0]["world"]))
+    _check_ranks([int(claim["rank"]) for claim in claims], int(claims[0]["world_size"]))
 
 
 def _compared(claim: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,13 +85,13 @@ def _compared(claim: Mapping[str, Any]) -> dict[str, Any]:
     return {key.removeprefix("state.").removeprefix("identity."): flat[key] for key in flat}
 
 
-def _check_ranks(ranks: Sequence[int], world: int) -> None:
+def _check_ranks(ranks: Sequence[int], world_size: int) -> None:
     """Several processes may share a rank (they are one to the data), all equally often."""
     counts = Counter(ranks)
-    if set(counts) != set(range(world)) or len(set(counts.values())) != 1:
+    if set(counts) != set(range(world_size)) or len(set(counts.values())) != 1:
         raise ConfigError(
             "the processes do not share out the ranks",
-            expected=f"each of 0 to {world - 1} equally often",
+            expected=f"each of 0 to {world_size - 1} equally often",
             actual=", ".join(map(str, sorted(ranks))),
             remedy="give each process its rank among all that share a batch",
         )

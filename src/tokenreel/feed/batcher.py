@@ -46,18 +46,18 @@ class Batcher:
         changed._assembler = self._assembler.in_order(order)
         return changed
 
-    def part(self, rank: int, world: int, *, devices: int = 1) -> Part:
+    def part(self, rank: int, world_size: int, *, devices: int = 1) -> Part:
         """Return which rows of each step are a rank's, or raise ConfigError."""
-        key = (rank, world, devices)
+        key = (rank, world_size, devices)
         part = self._parts.get(key)
         if part is None:
             recipe = self.recipe
             part = self._parts[key] = part_of(
-                recipe.batch_size,
+                recipe.global_batch_size,
                 recipe.seq_len,
                 rank=rank,
-                world=world,
-                accumulate=recipe.accumulate,
+                world_size=world_size,
+                grad_accum=recipe.grad_accum,
                 devices=devices,
             )
         return part
@@ -84,7 +84,7 @@ class Batcher:
     ) -> Batch:
         """Return a rank's part of a step's batch."""
         num_rows = self.deal.num_rows_in(step)
-        self._watch.check(step * self.recipe.batch_size + num_rows)
+        self._watch.check(step * self.recipe.global_batch_size + num_rows)
         seats = part.seats(num_rows)
         return self.make_rows(step, seats, part.shape, memory, threads=threads, extra=extra)
 

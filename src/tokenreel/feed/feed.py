@@ -1,6 +1,6 @@
 """Batches as a pure function of (stores, recipe, step).
 
-`feed.batch(step)` is the global batch; `feed.batch(step, rank=r, world=w)` a rank's
+`feed.batch(step)` is the global batch; `feed.batch(step, rank=r, world_size=w)` a rank's
 contiguous part of it. Iterating only counts; the state is a step and a fingerprint.
 """
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 TOKENIZER_REMEDY = "give the tokenizer that it was built with, or insist with force_tokenizer"
 NOT_IN_BATCHES = (
-    "accumulate",
+    "grad_accum",
     "mixed_tokenizers",
     "steps",
 )  # settings that change no row of any batch
@@ -63,7 +63,7 @@ class Feed:
     ...     writer.add(range(100))
     >>> recipe = Recipe(seq_len=8, batch_size=4, seed=7, sources=[Source(name="a", path=path)])
     >>> feed = Feed(recipe)
-    >>> batch = feed.batch(5, rank=1, world=2)
+    >>> batch = feed.batch(5, rank=1, world_size=2)
     >>> batch.input_ids.shape
     (2, 8)
     >>> bool((batch.input_ids[:, 1:] == batch.labels[:, :-1]).all())
@@ -117,16 +117,16 @@ class Feed:
         """SHA-256 over `identity`."""
         return digest(self.identity)
 
-    def shape(self, *, rank: int = 0, world: int = 1) -> tuple[int, ...]:
+    def shape(self, *, rank: int = 0, world_size: int = 1) -> tuple[int, ...]:
         """Return the shape of a rank's batches, [B, T] or [A, B, T]."""
-        return self._batcher.part(rank, world).shape
+        return self._batcher.part(rank, world_size).shape
 
     def batch(
         self,
         step: int,
         *,
         rank: int = 0,
-        world: int = 1,
+        world_size: int = 1,
         out: Batch | None = None,
         extra: Sequence[str] = (),
     ) -> Batch:
@@ -137,7 +137,7 @@ class Feed:
         are made on request: document_ids, and attention_mask (else found when it is looked at).
         """
         batcher = self._batcher
-        part = batcher.part(rank, world)
+        part = batcher.part(rank, world_size)
         self._check_step(step)
         if out is None:
             memory = batcher.memory(part.num_rows, extra=extra)
@@ -186,7 +186,7 @@ class Feed:
         self,
         *,
         rank: int = 0,
-        world: int = 1,
+        world_size: int = 1,
         devices: int = 1,
         prefetch: int = 0,
         keep: int | None = None,
@@ -205,7 +205,9 @@ class Feed:
         rows are filled up to a multiple. `extra` is that of `batch`. A change of weights holds
         from the next batch on; a loaded state ends the stream.
         """
-        part = self._batcher.part(rank, world, devices=devices)  # refused here, not at the first
+        part = self._batcher.part(
+            rank, world_size, devices=devices
+        )  # refused here, not at the first
         for name, value, least in (("prefetch", prefetch, 0), ("keep", keep, 1)):
             if value is not None and value < least:
                 raise ConfigError(f"bad {name}", expected=f">= {least}", actual=value)
@@ -316,7 +318,7 @@ class Feed:
         """Return how many epochs of each source come before a step."""
         if step < 0:
             raise ConfigError("bad step", expected=">= 0", actual=step)
-        position = step * self.recipe.batch_size
+        position = step * self.recipe.global_batch_size
         if self.deal.num_rows is not None:
             position = min(position, self.deal.num_rows)
         counts = self.order.counts(position)
@@ -362,7 +364,7 @@ class Feed:
             raise ConfigError("whole passes have no weights", remedy="leave passes out")
         names = [source.name for source in self.recipe.sources]
         shares = normalised(weights, names, temperature=self.recipe.temperature)
-        position = self.step * self.recipe.batch_size
+        position = self.step * self.recipe.global_batch_size
         if np.array_equal(self.order.shares_from(position), shares):  # type: ignore[arg-type]
             return
         check_room(len(self._changes) + 1, num_sources=len(names))
@@ -385,7 +387,7 @@ class Feed:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where the state says; a state of something else raises MismatchError."""
         changes = check_state(state, self.identity)
-        size, temperature = self.recipe.batch_size, self.recipe.temperature
+        size, temperature = self.recipe.global_batch_size, self.recipe.temperature
         shares = [
             (step * size, shares_of(weights, temperature=temperature)) for step, weights in changes
         ]

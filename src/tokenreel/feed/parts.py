@@ -48,14 +48,24 @@ class Part:
 
 
 def part_of(
-    batch_size: int, seq_len: int, *, rank: int, world: int, accumulate: int = 1, devices: int = 1
+    global_batch_size: int,
+    seq_len: int,
+    *,
+    rank: int,
+    world_size: int,
+    grad_accum: int = 1,
+    devices: int = 1,
 ) -> Part:
     """Return the part of a rank, or raise ConfigError; `devices` share each of its microbatches."""
-    if world < 1 or not 0 <= rank < world:
-        raise ConfigError("bad rank", expected=f"0 to {world - 1}", actual=rank)
-    count = accumulate * devices
-    width = -(-batch_size // (world * count))
-    lead = (accumulate, devices * width) if accumulate > 1 else (devices * width,)
+    if world_size < 1 or not 0 <= rank < world_size:
+        raise ConfigError("bad rank", expected=f"0 to {world_size - 1}", actual=rank)
+    count = grad_accum * devices
+    width = -(-global_batch_size // (world_size * count))
+    lead = (grad_accum, devices * width) if grad_accum > 1 else (devices * width,)
     return Part(
-        first=rank * count, count=count, total=world * count, width=width, shape=(*lead, seq_len)
+        first=rank * count,
+        count=count,
+        total=world_size * count,
+        width=width,
+        shape=(*lead, seq_len),
     )

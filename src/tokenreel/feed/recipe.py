@@ -76,7 +76,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What a run is fed with; batch_size counts the rows of one step over all ranks.
+    """What a run is fed with; global_batch_size counts the rows of one step over all ranks.
 
     With `passes`, every row of every source is shown exactly so many times, then the run ends:
     an evaluation. Without, sources are mixed by their weights, for `steps` steps or without end.
@@ -86,12 +86,12 @@ class Recipe:
     __pydantic_config__: ClassVar[object] = STRICT
 
     seq_len: int
-    batch_size: int
+    global_batch_size: int
     sources: Sequence[Source]
     seed: int = 0
     phases: Sequence[Phase] = ()
     temperature: float = 1.0
-    accumulate: int = 1
+    grad_accum: int = 1
     pad_id: int = 0
     steps: int | None = None
     passes: int | None = None
@@ -99,7 +99,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         _check_types(self)
-        for name in ("seq_len", "batch_size", "accumulate", "steps", "passes"):
+        for name in ("seq_len", "global_batch_size", "grad_accum", "steps", "passes"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ConfigError(f"bad {name}", expected=">= 1", actual=getattr(self, name))
         if not self.sources:
@@ -107,11 +107,11 @@ class Recipe:
         names = [source.name for source in self.sources]
         if len(set(names)) != len(names):
             raise ConfigError("two sources have the same name", actual=", ".join(names))
-        if self.batch_size % self.accumulate:
+        if self.global_batch_size % self.grad_accum:
             raise ConfigError(
                 "the batch does not divide into microbatches",
-                expected=f"a multiple of {self.accumulate}",
-                actual=self.batch_size,
+                expected=f"a multiple of {self.grad_accum}",
+                actual=self.global_batch_size,
             )
         if self.passes is not None:
             _refuse_weights(self)

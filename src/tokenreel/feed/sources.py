@@ -108,9 +108,9 @@ def order_rows(recipe: Recipe, plans: Sequence[RowPlan]) -> Order:
     weights = {source.name: source.weight for source in recipe.sources}
     changes = [
         Change(
-            start=phase.start_step * recipe.batch_size,
+            start=phase.start_step * recipe.global_batch_size,
             shares=normalised(phase.weights, names, temperature=recipe.temperature),
-            ramp=phase.ramp_steps * recipe.batch_size,
+            ramp=phase.ramp_steps * recipe.global_batch_size,
         )
         for phase in recipe.phases
     ]
@@ -125,7 +125,7 @@ def deal_rows(recipe: Recipe, plans: Sequence[RowPlan]) -> Deal:
         num_rows = recipe.passes * sum(plan.num_rows for plan in plans)
     is_dealt = len(plans) > 1 and not (recipe.passes is not None and _is_in_order(recipe))
     key = deal_key(recipe.seed) if is_dealt else None
-    return Deal(batch_size=recipe.batch_size, num_rows=num_rows, key=key)
+    return Deal(batch_size=recipe.global_batch_size, num_rows=num_rows, key=key)
 
 
 def _is_in_order(recipe: Recipe) -> bool:

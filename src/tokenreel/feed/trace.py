@@ -217,7 +217,7 @@ def where(
             expected=f"0 to {num_documents - 1:,}",
             actual=document,
         )
-    size, num_rows = feed.recipe.batch_size, feed.plans[number].num_rows
+    size, num_rows = feed.recipe.global_batch_size, feed.plans[number].num_rows
     first = int(feed.order.counts(start_step * size)[number]) // num_rows
     last = first + 1
     ends = [end for end in (stop_step, feed.num_steps) if end is not None]

@@ -11,7 +11,7 @@ iterators then carry the state. Worker processes get the recipe, not the tokens.
 ...     writer.add(range(100))
 >>> recipe = tokenreel.Recipe(seq_len=8, batch_size=4, seed=7, steps=3,
 ...     sources=[tokenreel.Source(name="a", path=path)])
->>> source = FeedSource(recipe, rank=1, world=2)
+>>> source = FeedSource(recipe, rank=1, world_size=2)
 >>> len(source), source[2]["input_ids"].shape
 (3, (2, 8))
 """

@@ -28,12 +28,12 @@ class FeedSource:
         feed: Feed | Recipe | str | PathLike[str],
         *,
         rank: int = 0,
-        world: int = 1,
+        world_size: int = 1,
         fields: Sequence[str] = FIELDS,
     ) -> None:
         self.feed = feed if isinstance(feed, Feed) else Feed(feed)
-        self.feed.shape(rank=rank, world=world)  # refuses a rank that is none
-        self.rank, self.world, self.fields = rank, world, known_fields(fields)
+        self.feed.shape(rank=rank, world_size=world_size)  # refuses a rank that is none
+        self.rank, self.world_size, self.fields = rank, world_size, known_fields(fields)
 
     def __len__(self) -> int:
         """How many steps the run has; EndlessError if it has no end."""
@@ -45,21 +45,21 @@ class FeedSource:
             end = "a run without end" if stop is None else f"{stop:,}"
             raise IndexError(f"step {number:,} of {end}")
         extra = extra_of(self.fields)
-        batch = self.feed.batch(number, rank=self.rank, world=self.world, extra=extra)
+        batch = self.feed.batch(number, rank=self.rank, world_size=self.world_size, extra=extra)
         return {name: getattr(batch, name) for name in self.fields}
 
     def __repr__(self) -> str:
         """Name the run and the part: Grain compares it when it restores an iterator."""
         run = self.feed.fingerprint[:12]
         steps = self.feed.num_steps
-        return f"FeedSource({run}, rank={self.rank}, world={self.world}, steps={steps})"
+        return f"FeedSource({run}, rank={self.rank}, world_size={self.world_size}, steps={steps})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        sent = (self.feed.recipe, self.feed.state_dict(), self.rank, self.world, self.fields)
+        sent = (self.feed.recipe, self.feed.state_dict(), self.rank, self.world_size, self.fields)
         return _received, sent
 
 
 def _received(
-    recipe: Recipe, state: dict[str, Any], rank: int, world: int, fields: Sequence[str]
+    recipe: Recipe, state: dict[str, Any], rank: int, world_size: int, fields: Sequence[str]
 ) -> FeedSource:
-    return FeedSource(reopened(recipe, state), rank=rank, world=world, fields=fields)
+    return FeedSource(reopened(recipe, state), rank=rank, world_size=world_size, fields=fields)

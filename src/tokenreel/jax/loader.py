@@ -28,7 +28,7 @@ class FeedLoader:
     0. source_ids have one axis less, [B] or [A, B]. With accumulation a microbatch is a part of
     every process's rows: its rows differ with the number of processes, those of a step do not.
 
-    With `rank` and `world` given, arrays are of that rank's rows alone, on this process's
+    With `rank` and `world_size` given, arrays are of that rank's rows alone, on this process's
     devices: for programs that share out batches themselves.
     """
 
@@ -38,24 +38,24 @@ class FeedLoader:
         *,
         sharding: Sharding | None = None,
         rank: int | None = None,
-        world: int | None = None,
+        world_size: int | None = None,
         prefetch: int = 2,
         fields: Sequence[str] = FIELDS,
     ) -> None:
-        if (rank is None) != (world is None):
-            raise ConfigError("rank and world are given together or not at all")
+        if (rank is None) != (world_size is None):
+            raise ConfigError("rank and world_size are given together or not at all")
         self.feed = open_together(feed)
         check_ids_fit(self.feed)
         self.prefetch = prefetch
-        if rank is not None and world is not None:
-            self.rank, self.world, self._devices = rank, world, 1
+        if rank is not None and world_size is not None:
+            self.rank, self.world_size, self._devices = rank, world_size, 1
             if sharding is not None:
                 self._devices = num_parts_of(sharding, self.feed.recipe)
             place = partial(_put, sharding)
         else:
-            over = sharding or _over_all_devices(2 if self.feed.recipe.accumulate == 1 else 3)
+            over = sharding or _over_all_devices(2 if self.feed.recipe.grad_accum == 1 else 3)
             held = held_by(over, self.feed.recipe)
-            self.rank, self.world, self._devices = held.rank, held.world, held.devices
+            self.rank, self.world_size, self._devices = held.rank, held.world_size, held.devices
             place = partial(_place, over, held.shape)
         self._arrays = Arrays(place, fields)
 
@@ -64,10 +64,10 @@ class FeedLoader:
         return len(self.feed)
 
     def __iter__(self) -> Iterator[ArrayBatch]:
-        agree(self.feed, rank=self.rank, world=self.world)
+        agree(self.feed, rank=self.rank, world_size=self.world_size)
         stream = self.feed.stream(
             rank=self.rank,
-            world=self.world,
+            world_size=self.world_size,
             devices=self._devices,
             prefetch=self.prefetch,
             extra=extra_of(self._arrays.fields),

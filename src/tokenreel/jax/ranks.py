@@ -25,22 +25,22 @@ from tokenreel.feed.recipe import Recipe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What this process holds of a global array: rank of world, `devices` parts of its rows each.
+    """What this process holds of a global array: the part of its rank, in `devices` equal parts.
 
     shape: of the global array, [B, T] or [A, B, T], with B filled up to what divides.
     """
 
     rank: int
-    world: int
+    world_size: int
     devices: int
     shape: tuple[int, ...]
 
 
 def held_by(sharding: Sharding, recipe: Recipe) -> Held:
     """Return which part of the rows of a step is on this process's devices."""
-    lead = (recipe.accumulate,) if recipe.accumulate > 1 else ()
+    lead = (recipe.grad_accum,) if recipe.grad_accum > 1 else ()
     num_parts = num_parts_of(sharding, recipe)
-    width = -(-recipe.batch_size // (recipe.accumulate * num_parts))
+    width = -(-recipe.global_batch_size // (recipe.grad_accum * num_parts))
     shape = (*lead, num_parts * width, recipe.seq_len)
     num_rows = shape[-2]
     held = {
@@ -58,13 +58,13 @@ def held_by(sharding: Sharding, recipe: Recipe) -> Held:
             actual=", ".join(f"{start}:{stop}" for start, stop in sorted(held)),
             remedy="order the devices of the mesh by process along the axis of the rows",
         )
-    rank, world = min(starts) // size, num_rows // size
-    return Held(rank=rank, world=world, devices=size // width, shape=shape)
+    rank, world_size = min(starts) // size, num_rows // size
+    return Held(rank=rank, world_size=world_size, devices=size // width, shape=shape)
 
 
 def num_parts_of(sharding: Sharding, recipe: Recipe) -> int:
     """Return into how many parts a sharding cuts the rows of a step."""
-    lead = (recipe.accumulate,) if recipe.accumulate > 1 else ()
+    lead = (recipe.grad_accum,) if recipe.grad_accum > 1 else ()
     num_devices = len(sharding.device_set)
     # As many rows as devices: each part of them shows how many parts there are.
     probe = sharding.shard_shape((*lead, num_devices, recipe.seq_len))
@@ -77,15 +77,15 @@ def open_together(feed: Feed | Recipe | str | PathLike[str]) -> Feed:
     try:
         opened = feed if isinstance(feed, Feed) else Feed(feed)
     except TokenreelError as error:
-        _compare(failed_claim(error, rank=here, world=count))
+        _compare(failed_claim(error, rank=here, world_size=count))
         raise
-    _compare(claim_of(opened, rank=here, world=count))
+    _compare(claim_of(opened, rank=here, world_size=count))
     return opened
 
 
-def agree(feed: Feed, *, rank: int, world: int) -> None:
+def agree(feed: Feed, *, rank: int, world_size: int) -> None:
     """Raise on every process unless all would feed from the same run, each its part."""
-    _compare(claim_of(feed, rank=rank, world=world))
+    _compare(claim_of(feed, rank=rank, world_size=world_size))
 
 
 def _compare(claim: Claim) -> None:

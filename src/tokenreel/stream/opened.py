@@ -57,15 +57,15 @@ class OpenedStream:
         *,
         split: str = "train",
         rank: int = 0,
-        world: int = 1,
+        world_size: int = 1,
         source: TextSource | None = None,
         tokenizer: Tokenizer | None = None,
         chunk_characters: int = CHUNK_CHARACTERS,
     ) -> None:
         config = for_split(config, split)
-        self.split, self.rank, self.world = split, rank, world
+        self.split, self.rank, self.world_size = split, rank, world_size
         self._chunk_characters = chunk_characters
-        _check_ranks(config, rank, world)
+        _check_ranks(config, rank, world_size)
         data = config.data
         self.backoff = CountedBackoff(
             max_retries=data.max_retries, retry_delay=data.retry_delay_sec
@@ -123,14 +123,16 @@ class OpenedStream:
     def lane_numbers(self) -> range:
         """The lanes that this rank makes."""
         lanes = range(self.config.data.num_lanes)
-        return lanes[_share(lanes, self.rank, self.world)] if self.config.data.repeat else lanes
+        return (
+            lanes[_share(lanes, self.rank, self.world_size)] if self.config.data.repeat else lanes
+        )
 
     @property
     def columns(self) -> slice:
         """What this rank gives out of the columns that it makes."""
         if self.config.data.repeat:
             return slice(None)
-        return _share(range(self.config.train.batch_size), self.rank, self.world)
+        return _share(range(self.config.train.batch_size), self.rank, self.world_size)
 
     def lanes(self) -> dict[int, Lane]:
         """Return the lanes that this rank makes, at their start, by number."""
@@ -168,31 +170,31 @@ class OpenedStream:
         return WindowPacker(self.masking, end=data.end, max_characters=self._chunk_characters)
 
 
-def _share(items: range, rank: int, world: int) -> slice:
-    size = len(items) // world
+def _share(items: range, rank: int, world_size: int) -> slice:
+    size = len(items) // world_size
     return slice(rank * size, (rank + 1) * size)
 
 
-def _check_ranks(config: StreamConfig, rank: int, world: int) -> None:
-    if world < 1 or not 0 <= rank < world:
-        raise ConfigError("bad rank", expected=f"0 to {world - 1}", actual=rank)
-    if config.data.repeat and config.data.num_lanes % world:
+def _check_ranks(config: StreamConfig, rank: int, world_size: int) -> None:
+    if world_size < 1 or not 0 <= rank < world_size:
+        raise ConfigError("bad rank", expected=f"0 to {world_size - 1}", actual=rank)
+    if config.data.repeat and config.data.num_lanes % world_size:
         raise ConfigError(
             "the ranks do not divide the lanes",
-            expected=f"data.num_lanes as a multiple of {world}",
+            expected=f"data.num_lanes as a multiple of {world_size}",
             actual=config.data.num_lanes,
             remedy="fix data.num_lanes at a number that every number of ranks divides",
         )
-    if config.train.batch_size % world:
+    if config.train.batch_size % world_size:
         raise ConfigError(
             "the ranks do not divide the batch",
-            expected=f"train.batch_size as a multiple of {world}",
+            expected=f"train.batch_size as a multiple of {world_size}",
             actual=config.train.batch_size,
         )
-    if world > 1 and config.stream.cache_to is not None:
+    if world_size > 1 and config.stream.cache_to is not None:
         raise ConfigError(
             "a store is written by one rank",
             expected="one rank with stream.cache_to",
-            actual=world,
+            actual=world_size,
             remedy='build the store first ("tokenreel build") and train with Feed',
         )

@@ -28,7 +28,7 @@ class StreamPipeline(Iterator[Batch]):
     """Iterate over batches [A, B, T] of text as it arrives.
 
     `config`: a StreamConfig, a nested mapping with the same keys, or a TOML, YAML or XML file.
-    `split` "eval" reads what training does not. A rank gets B / world of a step's rows; of a
+    `split` "eval" reads what training does not. A rank gets B / world_size of a step's rows; of a
     stream that ends (evaluation, repeat off) every rank encodes all, and all end together.
     `source` and `tokenizer` are objects in place of those that the configuration names.
 
@@ -51,7 +51,7 @@ class StreamPipeline(Iterator[Batch]):
         *,
         split: str = "train",
         rank: int = 0,
-        world: int = 1,
+        world_size: int = 1,
         overrides: Sequence[str] = (),
         source: TextSource | None = None,
         tokenizer: Tokenizer | None = None,
@@ -60,7 +60,7 @@ class StreamPipeline(Iterator[Batch]):
             read_config(config, overrides=overrides),
             split=split,
             rank=rank,
-            world=world,
+            world_size=world_size,
             source=source,
             tokenizer=tokenizer,
         )
@@ -136,12 +136,12 @@ def make_grain_iterator(
     *,
     split: str = "train",
     rank: int = 0,
-    world: int = 1,
+    world_size: int = 1,
     overrides: Sequence[str] = (),
 ) -> Any:
     """Return the Grain iterator itself (a grain.DatasetIterator) that gives the same batches."""
     made = read_config(config, overrides=overrides)
-    return _on_grain(OpenedStream(made, split=split, rank=rank, world=world))
+    return _on_grain(OpenedStream(made, split=split, rank=rank, world_size=world_size))
 
 
 def _on_grain(stream: OpenedStream) -> Any:

@@ -34,7 +34,7 @@ class FeedDataset(IterableDataset[TensorBatch]):
     next iteration goes on from there. That of a recipe with `passes` begins anew each time, but
     for the one behind a loaded state. Any number of ranks is served: where it does not divide
     the batch, the missing rows are padding that weighs nothing. The state is the feed's: a step,
-    and what it must fit. `rank` and `world` are those of torch.distributed (of `group`) unless
+    and what it must fit. `rank` and `world_size` are those of torch.distributed (of `group`) unless
     given.
     `allocate(shape, dtype)` gives the memory that batches are made in.
     """
@@ -44,7 +44,7 @@ class FeedDataset(IterableDataset[TensorBatch]):
         feed: Feed | Recipe | str | PathLike[str],
         *,
         rank: int | None = None,
-        world: int | None = None,
+        world_size: int | None = None,
         group: Group = None,
         prefetch: int = 0,
         epoch_steps: int | None = None,
@@ -56,11 +56,11 @@ class FeedDataset(IterableDataset[TensorBatch]):
                 raise ConfigError(f"bad {name}", expected=f">= {least}", actual=value)
         self.tensors = Tensors(fields)
         self._allocate = allocate
-        self.feed = open_together(feed, rank=rank, world=world, group=group)
+        self.feed = open_together(feed, rank=rank, world_size=world_size, group=group)
         self.prefetch = prefetch
         refuse_epochs_of_passes(self.feed, epoch_steps)
         self.epoch_steps = epoch_steps
-        self._rank, self._world, self._group = rank, world, group
+        self._rank, self._world_size, self._group = rank, world_size, group
 
     def __len__(self) -> int:
         """How many batches an iteration from a border to the next has."""
@@ -71,10 +71,12 @@ class FeedDataset(IterableDataset[TensorBatch]):
     def __iter__(self) -> Iterator[TensorBatch]:
         if get_worker_info() is not None:
             raise _no_workers()
-        rank, world = agree(self.feed, rank=self._rank, world=self._world, group=self._group)
+        rank, world_size = agree(
+            self.feed, rank=self._rank, world_size=self._world_size, group=self._group
+        )
         stream = self.feed.stream(
             rank=rank,
-            world=world,
+            world_size=world_size,
             prefetch=self.prefetch,
             allocate=self._allocate,
             extra=extra_of(self.tensors.fields),

@@ -34,7 +34,7 @@ def evaluate(
     forward: Forward | None = None,
     device: torch.device | str | None = None,
     rank: int | None = None,
-    world: int | None = None,
+    world_size: int | None = None,
     group: Group = None,
     prefetch: int = 2,
 ) -> Evaluation:
@@ -44,11 +44,13 @@ def evaluate(
     logits [B, T, V]; by default the model is called with input_ids and position_ids by name, as
     models of transformers are, and they keep packed documents apart by these. The model is on
     `device`; meanwhile it is in evaluation mode and keeps no cache of keys. Ranks are those of
-    torch.distributed, unless `rank` and `world` are given: then the result is of that rank's rows
-    alone.
+    torch.distributed, unless `rank` and `world_size` are given: then the result is of that rank's
+    rows alone.
     """
     own = copy(recipe) if isinstance(recipe, Feed) else recipe  # its step stays where it is
-    loader = FeedLoader(own, rank=rank, world=world, group=group, prefetch=prefetch, device=device)
+    loader = FeedLoader(
+        own, rank=rank, world_size=world_size, group=group, prefetch=prefetch, device=device
+    )
     feed = loader.feed
     len(feed)  # a run without end is refused here
     sums = LossSums([source.name for source in feed.recipe.sources])

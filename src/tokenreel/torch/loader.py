@@ -27,8 +27,8 @@ class FeedLoader:
 
     An iteration ends where the run does or, with `epoch_steps`, at the next multiple of it; one
     over a recipe with `passes` begins anew each time, but for the one behind a loaded state.
-    `rank` and `world` are those of torch.distributed (of `group`) unless given; they are looked
-    up when an iteration begins, and all ranks compare what they see.
+    `rank` and `world_size` are those of torch.distributed (of `group`) unless given; they are
+    looked up when an iteration begins, and all ranks compare what they see.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class FeedLoader:
         feed: Feed | Recipe | str | PathLike[str],
         *,
         rank: int | None = None,
-        world: int | None = None,
+        world_size: int | None = None,
         group: Group = None,
         prefetch: int = 2,
         epoch_steps: int | None = None,
@@ -47,7 +47,7 @@ class FeedLoader:
         self.dataset = FeedDataset(
             feed,
             rank=rank,
-            world=world,
+            world_size=world_size,
             group=group,
             prefetch=prefetch,
             epoch_steps=epoch_steps,

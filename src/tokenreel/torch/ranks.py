@@ -19,14 +19,14 @@ from tokenreel.feed.recipe import Recipe
 Group = dist.ProcessGroup | None  # None: all processes
 
 
-def ranks_of(rank: int | None, world: int | None, *, group: Group = None) -> tuple[int, int]:
-    """Return (rank, world): as given, else those of torch.distributed, else (0, 1)."""
-    if (rank is None) != (world is None):
-        raise ConfigError("rank and world are given together or not at all")
-    if rank is not None and world is not None:
-        if not 0 <= rank < world:
-            raise ConfigError("bad rank", expected=f"0 to {world - 1}", actual=rank)
-        return rank, world
+def ranks_of(rank: int | None, world_size: int | None, *, group: Group = None) -> tuple[int, int]:
+    """Return (rank, world_size): as given, else those of torch.distributed, else (0, 1)."""
+    if (rank is None) != (world_size is None):
+        raise ConfigError("rank and world_size are given together or not at all")
+    if rank is not None and world_size is not None:
+        if not 0 <= rank < world_size:
+            raise ConfigError("bad rank", expected=f"0 to {world_size - 1}", actual=rank)
+        return rank, world_size
     if running():
         return dist.get_rank(group), dist.get_world_size(group)
     launched = os.environ.get("WORLD_SIZE", "1")
@@ -35,7 +35,7 @@ def ranks_of(rank: int | None, world: int | None, *, group: Group = None) -> tup
             "this is one of several processes, but torch.distributed is not running",
             expected="WORLD_SIZE=1",
             actual=f"WORLD_SIZE={launched}",
-            remedy="call init_process_group first, or give rank and world",
+            remedy="call init_process_group first, or give rank and world_size",
         )
     return 0, 1
 
@@ -49,7 +49,7 @@ def open_together(
     feed: Feed | Recipe | str | PathLike[str],
     *,
     rank: int | None = None,
-    world: int | None = None,
+    world_size: int | None = None,
     group: Group = None,
 ) -> Feed:
     """Open a feed on all ranks or on none: if one cannot, or sees another run, all raise."""
@@ -57,27 +57,27 @@ def open_together(
         opened = feed if isinstance(feed, Feed) else Feed(feed)
     except TokenreelError as error:
         if running():
-            here, size = ranks_of(rank, world, group=group)
-            compare(failed_claim(error, rank=here, world=size), group)
+            here, size = ranks_of(rank, world_size, group=group)
+            compare(failed_claim(error, rank=here, world_size=size), group)
         raise
     if running():
-        agree(opened, rank=rank, world=world, group=group)
+        agree(opened, rank=rank, world_size=world_size, group=group)
     return opened
 
 
 def agree(
-    feed: Feed, *, rank: int | None = None, world: int | None = None, group: Group = None
+    feed: Feed, *, rank: int | None = None, world_size: int | None = None, group: Group = None
 ) -> tuple[int, int]:
-    """Return (rank, world) if all ranks would feed from the same; else all raise."""
-    here, size = ranks_of(rank, world, group=group)
+    """Return (rank, world_size) if all ranks would feed from the same; else all raise."""
+    here, size = ranks_of(rank, world_size, group=group)
     if running():
-        compare(claim_of(feed, rank=here, world=size), group)
+        compare(claim_of(feed, rank=here, world_size=size), group)
     return here, size
 
 
 def compare(said: Claim, group: Group = None) -> None:
     """Raise on every rank unless the claims of all ranks agree; all of a group must ask."""
-    if said["world"] == 1:  # a process that reads for itself alone asks nobody
+    if said["world_size"] == 1:  # a process that reads for itself alone asks nobody
         return
     claims: list[Claim] = [{} for _ in range(dist.get_world_size(group))]
     dist.all_gather_object(claims, said, group=group)

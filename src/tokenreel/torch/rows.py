@@ -47,11 +47,11 @@ class FeedRows(Dataset[TensorBatch]):
         self, feed: Feed | Recipe | str | PathLike[str], *, epoch_steps: int | None = None
     ) -> None:
         self.feed = open_together(feed)
-        if self.feed.recipe.accumulate != 1:
+        if self.feed.recipe.grad_accum != 1:
             raise ConfigError(
                 "rows are not made into microbatches here",
-                expected="accumulate of 1",
-                actual=self.feed.recipe.accumulate,
+                expected="grad_accum of 1",
+                actual=self.feed.recipe.grad_accum,
                 remedy="set gradient_accumulation_steps instead",
             )
         refuse_epochs_of_passes(self.feed, epoch_steps)
@@ -68,7 +68,7 @@ class FeedRows(Dataset[TensorBatch]):
         """How many rows there are, in an epoch if it has a length; none of them is padding."""
         if self.feed.deal.num_rows is not None:
             return self.feed.deal.num_rows
-        return (self.epoch_steps or len(self.feed)) * self.feed.recipe.batch_size
+        return (self.epoch_steps or len(self.feed)) * self.feed.recipe.global_batch_size
 
     def set_epoch(self, epoch: int) -> None:
         """Go on to another epoch; without epoch_steps there is one. Evaluations stay the same."""
@@ -119,7 +119,9 @@ class FeedRows(Dataset[TensorBatch]):
                 remedy='sample in sequence (train_sampling_strategy="sequential"); rows of a '
                 "recipe with passes may be taken in any order",
             )
-        steps, seats = np.divmod(self._epoch * len(self) + wanted, self.feed.recipe.batch_size)
+        steps, seats = np.divmod(
+            self._epoch * len(self) + wanted, self.feed.recipe.global_batch_size
+        )
         # Runs of positions that lie in one step.
         borders = np.flatnonzero(np.diff(steps)) + 1
         parts = [

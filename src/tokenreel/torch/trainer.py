@@ -31,13 +31,13 @@ class FeedCallback(TrainerCallback):
     ) -> None:
         """Check the checkpoint that is resumed from, and the number of rows in a step."""
         size = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-        if size != self._feed.recipe.batch_size:
+        if size != self._feed.recipe.global_batch_size:
             raise ConfigError(
                 "a step of the Trainer is not a step of the recipe",
-                expected=f"{self._feed.recipe.batch_size:,} rows",
+                expected=f"{self._feed.recipe.global_batch_size:,} rows",
                 actual=f"{args.train_batch_size:,} rows · {args.gradient_accumulation_steps:,} "
                 f"accumulated · {args.world_size:,} processes",
-                remedy="change the recipe's batch_size or the Trainer's",
+                remedy="change the recipe's global_batch_size or the Trainer's",
             )
         stored = _kept(state).get(KEY)
         if stored is not None:
