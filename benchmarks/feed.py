@@ -25,7 +25,7 @@ from benchmarks.harness import Row, at_least
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe, Source
-from tokenreel.store.batch import Documents
+from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.writer import StoreWriter
 from tokenreel.text.turns import TURN
 
@@ -64,7 +64,7 @@ def _write_store(path: Path, *, seed: int) -> None:
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     ids = generator.integers(0, 50_000, offsets[-1], dtype=np.uint16)
     with StoreWriter(path, vocab_size=50_000) as writer:
-        writer.add_batch(Documents(ids=ids, offsets=offsets))
+        writer.add_batch(DocumentBatch(ids=ids, offsets=offsets))
 
 
 def _warm(feed: Feed) -> Feed:
@@ -295,7 +295,7 @@ def _write_chats(path: Path) -> None:
     with StoreWriter(path, vocab_size=50_000, turns=True) as writer:
         turn_offsets = np.arange(0, len(turns) + 1, 4)
         writer.add_batch(
-            Documents(ids=ids, offsets=offsets, turns=turns, turn_offsets=turn_offsets)
+            DocumentBatch(ids=ids, offsets=offsets, turns=turns, turn_offsets=turn_offsets)
         )
 
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from benchmarks.harness import Row, at_least, at_most
 from tokenreel.rows.plan_cache import FOLDER
-from tokenreel.store.batch import Documents
 from tokenreel.store.blocks import BLOCK_BYTES
+from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.manifest import Facts, Manifest
 from tokenreel.store.record import ShardRecord
 from tokenreel.store.writer import StoreWriter
@@ -60,7 +60,7 @@ def measure() -> list[Row]:
 def _write_small(path: Path) -> None:
     ids = np.random.default_rng(0).integers(0, 1000, SEQ_LEN * 10**6, dtype=np.uint16)
     with StoreWriter(path, vocab_size=1000) as writer:
-        writer.add_batch(Documents(ids=ids, offsets=np.arange(0, len(ids) + 1, 500)))
+        writer.add_batch(DocumentBatch(ids=ids, offsets=np.arange(0, len(ids) + 1, 500)))
 
 
 def _write_huge(root: Path) -> None:
@@ -140,7 +140,7 @@ def _document_windows(folder: Path) -> list[Row]:
 def _write_documents(path: Path, num_documents: int) -> None:
     shard_tokens = DOCUMENT_TOKENS * SHARD_DOCUMENTS
     ids = np.random.default_rng(0).integers(0, 1000, shard_tokens, dtype=np.uint16)
-    documents = Documents(ids=ids, offsets=np.arange(0, shard_tokens + 1, DOCUMENT_TOKENS))
+    documents = DocumentBatch(ids=ids, offsets=np.arange(0, shard_tokens + 1, DOCUMENT_TOKENS))
     with StoreWriter(path, vocab_size=1000, shard_bytes=2 * shard_tokens) as writer:
         for _ in range(num_documents // SHARD_DOCUMENTS):
             writer.add_batch(documents)

@@ -16,8 +16,8 @@ import numpy as np
 
 from benchmarks.harness import Row, at_least, at_most, best_seconds
 from tokenreel.inspect.verify import verify_store
-from tokenreel.store.batch import Documents
 from tokenreel.store.blocks import BLOCK_BYTES, root_digest
+from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.manifest import Facts, Manifest, ShardEntry
 from tokenreel.store.writer import StoreWriter
 
@@ -39,17 +39,17 @@ def measure() -> list[Row]:
         shutil.rmtree(folder)
 
 
-def _documents() -> Documents:
+def _documents() -> DocumentBatch:
     """Documents of lognormal length, median 500, as a tokenizer hands them over (uint32)."""
     generator = np.random.default_rng(7)
     ids = generator.integers(0, 50_000, NUM_TOKENS, dtype=np.uint32)
     lengths = np.exp(generator.normal(np.log(500), 1.0, NUM_TOKENS // 400)).astype(np.int64) + 1
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     offsets = offsets[: np.searchsorted(offsets, NUM_TOKENS)]
-    return Documents(ids=ids, offsets=np.append(offsets, NUM_TOKENS))
+    return DocumentBatch(ids=ids, offsets=np.append(offsets, NUM_TOKENS))
 
 
-def _batches(documents: Documents) -> list[Documents]:
+def _batches(documents: DocumentBatch) -> list[DocumentBatch]:
     size = 2_000
     return [
         documents.part(start, min(start + size, len(documents)))

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tokenreel.feed.batch import Batch
     from tokenreel.feed.feed import Feed
     from tokenreel.feed.recipe import Phase, Recipe, Source
-    from tokenreel.store.batch import Documents
     from tokenreel.store.convert import convert
+    from tokenreel.store.document_batch import DocumentBatch
     from tokenreel.store.door import open_store
     from tokenreel.store.split import Document, Split
     from tokenreel.store.store import Store
@@ -29,7 +29,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Batch",
     "Document",
-    "Documents",
+    "DocumentBatch",
     "Feed",
     "Phase",
     "Provenance",
@@ -49,7 +49,7 @@ __all__ = [
 _PLACES = {
     "Batch": "feed.batch",
     "Document": "store.split",
-    "Documents": "store.batch",
+    "DocumentBatch": "store.document_batch",
     "Feed": "feed.feed",
     "Phase": "feed.recipe",
     "Provenance": "text.provenance",

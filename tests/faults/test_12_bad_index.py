@@ -13,7 +13,7 @@ import pytest
 from tests.store.building import SMALL, build, build_full
 from tests.store.independent import find_damage, read_manifest, seal
 
-from tokenreel import Documents, StoreWriter, open_store
+from tokenreel import DocumentBatch, StoreWriter, open_store
 from tokenreel.errors import DamageError, InputError
 from tokenreel.inspect.verify import verify_store
 from tokenreel.store.layouts import native
@@ -157,6 +157,6 @@ def test_offsets_that_make_no_sense_are_refused_by_the_writer(
 ) -> None:
     with StoreWriter(tmp_path / "books", **SMALL) as writer:
         with pytest.raises(InputError, match="offsets"):
-            writer.add_batch(Documents(ids=np.arange(6), offsets=offsets))
+            writer.add_batch(DocumentBatch(ids=np.arange(6), offsets=offsets))
         writer.add([1])  # nothing was written, so the writer goes on
     assert read_manifest(tmp_path / "books")["splits"]["train"][0]["tokens"] == 1

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.store.building import SMALL, read_all
 
-from tokenreel import Documents, Provenance, StoreWriter, native, open_store
+from tokenreel import DocumentBatch, Provenance, StoreWriter, native, open_store
 from tokenreel.errors import UnfinishedError, VocabularyError, WriteError
 
 
@@ -75,7 +75,7 @@ def test_a_batch_names_the_document_within_it_and_where_it_came_from(tmp_path: P
     ):
         writer.add([1], split="val")
         writer.add([1], split="val")
-        writer.add_batch(Documents(ids=ids, offsets=offsets, provenance=origins), split="val")
+        writer.add_batch(DocumentBatch(ids=ids, offsets=offsets, provenance=origins), split="val")
     assert caught.value.where == "split val, document 5 (web.jsonl:4)"
     assert "at position 3 " in caught.value.what
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.store.building import SMALL, corpus_of, read_all
 from tests.store.independent import contents, find_damage, read_documents
 
-from tokenreel import Documents, Provenance, StoreWriter, open_store
+from tokenreel import DocumentBatch, Provenance, StoreWriter, open_store
 from tokenreel.errors import FormatError
 from tokenreel.store.split import Split
 from tokenreel.text.turns import TURN
@@ -47,10 +47,10 @@ def place() -> Any:
     shutil.rmtree(root, ignore_errors=True)
 
 
-def batch_of(documents: list[list[int]], dtype: str = "i8") -> Documents:
+def batch_of(documents: list[list[int]], dtype: str = "i8") -> DocumentBatch:
     lengths = [len(document) for document in documents]
     flat = [token for document in documents for token in document]
-    return Documents(
+    return DocumentBatch(
         ids=np.array(flat, dtype), offsets=np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
     )
 
@@ -425,7 +425,7 @@ def test_ids_may_lie_anywhere_in_memory(tmp_path: Path) -> None:
 def test_offsets_of_any_integer_type_count_the_same(tmp_path: Path, dtype: Any) -> None:
     # Offsets that are added up in their own type would wrap in the second batch.
     offsets = np.array([0, 100, 250], dtype)
-    documents = Documents(ids=np.arange(250), offsets=offsets)
+    documents = DocumentBatch(ids=np.arange(250), offsets=offsets)
     with StoreWriter(tmp_path / "books", vocab_size=1000) as writer:
         writer.add_batch(documents)
         writer.add_batch(documents)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.store.building import SMALL, build, leftovers, read_all, some_turns
 
-from tokenreel import Documents, Provenance, StoreWriter, open_store
+from tokenreel import DocumentBatch, Provenance, StoreWriter, open_store
 from tokenreel.errors import (
     ConfigError,
     EmptyError,
@@ -146,7 +146,7 @@ def test_resume_comes_before_the_first_document(tmp_path: Path) -> None:
     assert read_all(tmp_path / "books") == {"train": [[1]]}
 
 
-def documents(**changes: Any) -> Documents:
+def documents(**changes: Any) -> DocumentBatch:
     """Two documents of three tokens with everything, but for the changes."""
     turns = np.concatenate((some_turns(3), some_turns(3)))
     parts: dict[str, Any] = {
@@ -157,7 +157,7 @@ def documents(**changes: Any) -> Documents:
         "weights": np.ones(6),
         "provenance": [None, Provenance(file="a")],
     }
-    return Documents(**{**parts, **changes})
+    return DocumentBatch(**{**parts, **changes})
 
 
 def turns_with(field: str, value: Any, *, number: int = 1) -> np.ndarray:

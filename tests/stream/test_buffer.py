@@ -19,7 +19,7 @@ import pytest
 from tests.builder.faulty import Faulty
 from tests.stream.making import batches_of, config_of, take, texts_of
 
-from tokenreel.store.batch import Documents
+from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.stream import StreamPipeline
 from tokenreel.stream.batches import Batches, stats_of
 from tokenreel.stream.chunk import Chunk, from_text
@@ -186,7 +186,7 @@ def test_a_buffer_that_cannot_be_compressed_is_under_a_megabyte_too() -> None:
     """128 documents of 2,000 tokens, drawn at random from 50,000."""
     ids = np.random.default_rng(0).integers(50_000, size=128 * 2000, dtype=np.uint32)
     nothing = np.zeros(128, np.int64)
-    documents = Documents(ids=ids, offsets=np.arange(129) * 2000)
+    documents = DocumentBatch(ids=ids, offsets=np.arange(129) * 2000)
     chunk = Chunk(documents=documents, truncated=nothing, skipped=nothing, after=Place())
     assert len(chunk.text) < 2**20
     assert np.array_equal(from_text(chunk.text, vocab_size=50_000, after=Place()).ids, ids)

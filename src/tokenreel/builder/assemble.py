@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-
 from tokenreel.builder.plan import BuildPlan
-from tokenreel.builder.report import Account
 from tokenreel.builder.spill import Arrays, Spill, Summary
 from tokenreel.builder.torch_order import torch_permutation
 from tokenreel.seeds import derive_key, scramble, shuffled
-from tokenreel.store.batch import Documents, join_documents
+from tokenreel.store.document_batch import DocumentBatch, join_documents
 from tokenreel.store.origins import Origins
+
+from tokenreel.builder.report import Account
 
 GLOBAL_BATCH = 4096
 OPEN_CHUNKS = 2048  # far below the 65,530 mappings that Linux allows a process
@@ -30,7 +30,7 @@ OPEN_CHUNKS = 2048  # far below the 65,530 mappings that Linux allows a process
 class Batch:
     """Documents with their numbers in the order of the source, int64 [n]."""
 
-    documents: Documents
+    documents: DocumentBatch
     numbers: np.ndarray
 
     def take(self, order: np.ndarray) -> Batch:
@@ -65,7 +65,7 @@ def assemble(
     plan: BuildPlan,
     end_tokens: int,
     account: Account,
-) -> Iterator[tuple[str, Documents]]:
+) -> Iterator[tuple[str, DocumentBatch]]:
     """Yield (split, documents) in their final order."""
     loaded = _load(summaries, spill, plan, plan.min_tokens + end_tokens, account)
     if plan.shuffle == "global":
@@ -100,10 +100,10 @@ def _load(
             return
 
 
-def read_documents(arrays: Arrays) -> Documents:
+def read_documents(arrays: Arrays) -> DocumentBatch:
     """Return the documents of a piece, sharing its memory."""
     has_origins = "origins" in arrays
-    return Documents(
+    return DocumentBatch(
         ids=arrays["ids"],
         offsets=arrays["offsets"],
         turns=arrays.get("turns"),
@@ -200,11 +200,11 @@ def _globally(
         yield Batch(documents=documents.take(place), numbers=number[wanted])
 
 
-def _open(spill: Spill, summary: Summary, piece: int) -> Documents:
+def _open(spill: Spill, summary: Summary, piece: int) -> DocumentBatch:
     return read_documents(spill.pieces(summary)[piece])
 
 
-def _dealt(batch: Batch, plan: BuildPlan, account: Account) -> Iterator[tuple[str, Documents]]:
+def _dealt(batch: Batch, plan: BuildPlan, account: Account) -> Iterator[tuple[str, DocumentBatch]]:
     """Give each document to a split: by chance, or validation first and then training."""
     documents = batch.documents
     if plan.val_frac:
@@ -228,8 +228,8 @@ def is_validation(numbers: np.ndarray, plan: BuildPlan) -> np.ndarray:
 
 
 def _fill(
-    split: str, documents: Documents, budget: int, account: Account
-) -> tuple[Documents, Documents]:
+    split: str, documents: DocumentBatch, budget: int, account: Account
+) -> tuple[DocumentBatch, DocumentBatch]:
     """Return the documents that fill a budget, and the others.
 
     The last document is cut to fit; a chat is never cut, the first that does not fit ends it.
@@ -252,7 +252,9 @@ def _fill(
     return chosen, documents.part(count, len(documents))
 
 
-def _kept(split: str, documents: Documents, account: Account) -> Iterator[tuple[str, Documents]]:
+def _kept(
+    split: str, documents: DocumentBatch, account: Account
+) -> Iterator[tuple[str, DocumentBatch]]:
     if len(documents):
         account.keep(split, documents)
         yield split, documents

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-
 from tokenreel.builder.spill import Summary
-from tokenreel.store.batch import Documents
+from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.text.turns import trained_lengths
 
 NUM_CLASSES = 64
@@ -52,7 +51,7 @@ class Account:
             self.skipped[reason] = self.skipped.get(reason, 0) + count
         self.places += summary.places[: MAX_PLACES - len(self.places)]
 
-    def keep(self, split: str, documents: Documents) -> None:
+    def keep(self, split: str, documents: DocumentBatch) -> None:
         """Count documents that go into a split."""
         account = self._split(split)
         lengths = np.diff(documents.offsets)

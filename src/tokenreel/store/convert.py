@@ -25,7 +25,7 @@ import numpy as np
 
 from tokenreel.errors import ConfigError, EmptyError
 from tokenreel.progress import SILENT, Progress
-from tokenreel.store.batch import Documents
+from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.export.batches import Carried, document_batches
 from tokenreel.store.export.episodes import EpisodesWriter
 from tokenreel.store.export.flat import FlatWriter
@@ -63,7 +63,7 @@ class Conversion:
 
 
 class _Writer(Protocol):
-    def add(self, documents: Documents, *, split: str) -> None: ...
+    def add(self, documents: DocumentBatch, *, split: str) -> None: ...
     def finish(self) -> None: ...
     def close(self) -> None: ...
 
@@ -162,7 +162,7 @@ def _copy(job: _Job, progress: Progress) -> tuple[dict[str, int], dict[str, int]
 
 
 @contextmanager
-def _writing(job: _Job, carried: Carried) -> Iterator[Callable[[Documents, str], None]]:
+def _writing(job: _Job, carried: Carried) -> Iterator[Callable[[DocumentBatch, str], None]]:
     """Yield what appends documents to a split of the target; the end of the block commits it."""
     if job.to == "native":
         with _native_writer(job, carried) as store_writer:

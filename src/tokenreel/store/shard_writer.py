@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from tokenreel.errors import WriteError
-from tokenreel.store.batch import Documents
 from tokenreel.store.blocks import BlockWriter
 from tokenreel.store.canonical import MAX_JSON_BYTES
+from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.filesystem import FileSystem
 from tokenreel.store.manifest import Facts
 from tokenreel.store.narrow import narrow_into
@@ -64,7 +64,7 @@ class ShardWriter:
             self.abandon()
             raise
 
-    def add(self, documents: Documents) -> None:
+    def add(self, documents: DocumentBatch) -> None:
         """Append documents, casting and range-checking their ids."""
         base = self.num_tokens
         self._add_tokens(documents.ids)
@@ -93,7 +93,7 @@ class ShardWriter:
             file.advance((stop - start) * room.itemsize)
             start = stop
 
-    def _add_turns(self, documents: Documents, base: int) -> None:
+    def _add_turns(self, documents: DocumentBatch, base: int) -> None:
         if documents.turns is None or documents.turn_offsets is None:
             return
         # Field by field into zeros: the padding of a record is part of the bytes that are hashed.

@@ -16,7 +16,7 @@ from dataclasses import asdict
 import numpy as np
 
 from tokenreel.errors import ConfigError, InputError, MismatchError, differing_fields
-from tokenreel.store.batch import Documents
+from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.filesystem import NOWHERE, FileSystem
 from tokenreel.store.manifest import Facts, ShardEntry
 from tokenreel.store.narrow import OutOfVocabularyError
@@ -69,7 +69,7 @@ class SplitWriter:
         self._num_taken = self.num_safe
         return self._num_taken
 
-    def add(self, documents: Documents) -> None:
+    def add(self, documents: DocumentBatch) -> None:
         """Append documents, closing shards as they fill."""
         start = 0
         try:
@@ -79,7 +79,7 @@ class SplitWriter:
             raise self._located(error, documents) from None
         self._num_added += len(documents)
 
-    def _add_some(self, documents: Documents, start: int) -> int:
+    def _add_some(self, documents: DocumentBatch, start: int) -> int:
         """Add the documents from `start` on that fit into the open shard; return the next one."""
         shard = self._shard()
         ends = documents.offsets[start:] - documents.offsets[start]
@@ -94,7 +94,7 @@ class SplitWriter:
         self._add_pieces(documents.part(start, start + 1), number=self._next + start)
         return start + 1
 
-    def _add_pieces(self, document: Documents, *, number: int) -> None:
+    def _add_pieces(self, document: DocumentBatch, *, number: int) -> None:
         """Add one document that is larger than a shard."""
         length = int(document.offsets[1])
         if self._facts.turns:
@@ -108,7 +108,7 @@ class SplitWriter:
         for start in range(0, length, self._capacity):
             stop = min(start + self._capacity, length)
             weights = None if document.weights is None else document.weights[start:stop]
-            piece = Documents(
+            piece = DocumentBatch(
                 ids=document.ids[start:stop],
                 offsets=np.array([0, stop - start], np.int64),
                 weights=weights,
@@ -170,7 +170,9 @@ class SplitWriter:
             )
         self.entries.append(entry)
 
-    def _located(self, error: OutOfVocabularyError, documents: Documents) -> OutOfVocabularyError:
+    def _located(
+        self, error: OutOfVocabularyError, documents: DocumentBatch
+    ) -> OutOfVocabularyError:
         """Tell the error in terms of the document: the id is found again in what was given."""
         wrong = (documents.ids < 0) | (documents.ids >= error.limit)
         position = int(np.argmax(wrong))

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from tokenreel.errors import ConfigError, EmptyError, FormatError, MismatchError, WriteError
-from tokenreel.store.batch import Documents, check_documents
 from tokenreel.store.blocks import BLOCK_BYTES
 from tokenreel.store.canonical import canonical_bytes, parse_canonical
+from tokenreel.store.document_batch import DocumentBatch, check_documents
 from tokenreel.store.filesystem import LOCAL, FileSystem
 from tokenreel.store.manifest import (
     MANIFEST_NAME,
@@ -103,7 +102,7 @@ class StoreWriter:
         """Append one document; many at once are faster with `add_batch`."""
         array = np.asarray(ids) if len(ids) else np.empty(0, np.uint16)
         self.add_batch(
-            Documents(
+            DocumentBatch(
                 ids=array,
                 offsets=np.array([0, len(array)], np.int64),
                 turns=turns,
@@ -114,7 +113,7 @@ class StoreWriter:
             split=split,
         )
 
-    def add_batch(self, documents: Documents, *, split: str = "train") -> None:
+    def add_batch(self, documents: DocumentBatch, *, split: str = "train") -> None:
         """Append documents that lie end to end in one array."""
         self._refuse_unless_open()
         checked = check_documents(documents, self.facts)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from tokenreel.errors import MismatchError
-from tokenreel.store.batch import Documents
 from tokenreel.store.canonical import digest
+from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.door import open_store
 from tokenreel.store.manifest import MANIFEST_NAME
 from tokenreel.store.writer import StoreWriter
@@ -95,7 +95,7 @@ class Cache:
             build=self._facts,
         )
 
-    def add(self, documents: Documents, *, first: int, after: Place) -> None:
+    def add(self, documents: DocumentBatch, *, first: int, after: Place) -> None:
         """Write documents that are not there yet; `first` is the number of the first."""
         if self._writer is None:
             return

@@ -24,7 +24,7 @@ import numpy as np
 
 from tokenreel.errors import ConfigError
 from tokenreel.store.arrays import ArrayFile
-from tokenreel.store.batch import Documents
+from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.documents import Offsets
 from tokenreel.store.shard import IndexFile, Shard
 from tokenreel.store.split import Split
@@ -43,7 +43,7 @@ class Chunk:
     truncated: int64 [n], tokens cut off each; skipped: int64 [n], bad records before each.
     """
 
-    documents: Documents
+    documents: DocumentBatch
     truncated: np.ndarray
     skipped: np.ndarray
     after: Place
@@ -68,7 +68,7 @@ class Chunk:
         first = max(int(np.searchsorted(self.begins, position, side="right")) - 1, 0)
         offsets = np.maximum(self.documents.offsets[first:] - position, 0)
         return Chunk(
-            documents=Documents(ids=self.ids[position:], offsets=offsets),
+            documents=DocumentBatch(ids=self.ids[position:], offsets=offsets),
             truncated=self.truncated[first:],
             skipped=self.skipped[first:],
             after=self.after,
@@ -103,7 +103,7 @@ class Chunk:
 def no_documents(after: Place) -> Chunk:
     """Return a chunk that holds nothing."""
     nothing = np.zeros(0, np.int64)
-    documents = Documents(ids=np.zeros(0, np.uint32), offsets=np.zeros(1, np.int64))
+    documents = DocumentBatch(ids=np.zeros(0, np.uint32), offsets=np.zeros(1, np.int64))
     return Chunk(documents=documents, truncated=nothing, skipped=nothing, after=after)
 
 
@@ -169,7 +169,7 @@ def _made(
     after: Place,
 ) -> Chunk:
     offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
-    documents = Documents(ids=ids, offsets=offsets)
+    documents = DocumentBatch(ids=ids, offsets=offsets)
     return Chunk(documents=documents, truncated=truncated, skipped=skipped, after=after)
 
 

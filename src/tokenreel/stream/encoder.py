@@ -15,7 +15,7 @@ import numpy as np
 from tokenreel.errors import InputError, TokenreelError, WorkerError
 from tokenreel.rows.pieces import ragged_index
 from tokenreel.seeds import derive_key
-from tokenreel.store.batch import Documents
+from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.stream.arrivals import Arrived
 from tokenreel.stream.chunk import Chunk
 from tokenreel.stream.settings import TokenizerSettings
@@ -42,7 +42,7 @@ class Encoder:
             encoded = self._encode(arrived)
         ids, offsets = _framed(encoded, self._bos, self._eos)
         ids, offsets, truncated = _cut(ids, offsets, self._max_tokens)
-        documents = Documents(
+        documents = DocumentBatch(
             ids=ids, offsets=offsets, provenance=[document.provenance for document in arrived]
         )
         return Chunk(

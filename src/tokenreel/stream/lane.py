@@ -16,7 +16,7 @@ import numpy as np
 
 from tokenreel.errors import InputError
 from tokenreel.feed.prefetch import ahead
-from tokenreel.store.batch import Documents
+from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.stream.arrivals import Arrivals, Arrived
 from tokenreel.stream.cache import Cache
 from tokenreel.stream.chunk import Chunk, no_documents
@@ -144,7 +144,7 @@ class Lane:
         if self._cache is not None:
             self._cache.commit()
 
-    def _keep(self, group: Sequence[Arrived], documents: Documents) -> None:
+    def _keep(self, group: Sequence[Arrived], documents: DocumentBatch) -> None:
         """Hand the cache what is of the first epoch, and commit it where that is over."""
         if self._cache is None:
             return

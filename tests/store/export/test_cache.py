@@ -10,7 +10,7 @@ import pytest
 
 from tokenreel import StoreWriter, open_store
 from tokenreel.errors import FormatError, VocabularyError, WriteError
-from tokenreel.store.batch import Documents
+from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.export.cache import SftCacheWriter, write_meta, write_pretrain_shards
 from tokenreel.store.filesystem import LOCAL, FileSystem
 from tokenreel.store.store import Store
@@ -68,8 +68,8 @@ def test_uint32_is_refused(tmp_path: Path) -> None:
 
 def test_chats_are_written_in_parts_and_open_as_one(tmp_path: Path) -> None:
     writer = SftCacheWriter(tmp_path, vocab_size=100, filesystem=LOCAL)
-    writer.add(Documents(ids=np.arange(5), offsets=np.array([0, 2, 5])), split="train")
-    writer.add(Documents(ids=np.arange(9, 12), offsets=np.array([0, 3])), split="train")
+    writer.add(DocumentBatch(ids=np.arange(5), offsets=np.array([0, 2, 5])), split="train")
+    writer.add(DocumentBatch(ids=np.arange(9, 12), offsets=np.array([0, 3])), split="train")
     writer.finish()
     writer.close()
     assert np.load(tmp_path / "train_idx.npy").tolist() == [0, 2, 5]
@@ -80,7 +80,7 @@ def test_chats_are_written_in_parts_and_open_as_one(tmp_path: Path) -> None:
 
 def test_an_id_outside_the_vocabulary_is_not_written(tmp_path: Path) -> None:
     writer = SftCacheWriter(tmp_path, vocab_size=100, filesystem=LOCAL)
-    documents = Documents(ids=np.array([5, 100]), offsets=np.array([0, 2]))
+    documents = DocumentBatch(ids=np.array([5, 100]), offsets=np.array([0, 2]))
     with pytest.raises(VocabularyError, match="100"):
         writer.add(documents, split="train")
     writer.close()

@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-Documents = Sequence[Sequence[int]]
+DocumentBatch = Sequence[Sequence[int]]
 
 
 def put_episodes(
-    folder: Path, documents: Documents, masks: Sequence[Sequence[float]] | None = None, **kinds: Any
+    folder: Path,
+    documents: DocumentBatch,
+    masks: Sequence[Sequence[float]] | None = None,
+    **kinds: Any,
 ) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     flat = [token for document in documents for token in document]
@@ -35,7 +38,7 @@ def put_episodes(
 
 def put_megatron(
     prefix: Path,
-    documents: Sequence[Documents],
+    documents: Sequence[DocumentBatch],
     *,
     code: int = 8,
     kind: str = "H",
@@ -62,7 +65,7 @@ def put_megatron(
     return prefix
 
 
-def put_sft(folder: Path, splits: dict[str, Documents], meta: dict[str, Any] | None) -> Path:
+def put_sft(folder: Path, splits: dict[str, DocumentBatch], meta: dict[str, Any] | None) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name, documents in splits.items():
         flat = [token for document in documents for token in document]
@@ -76,7 +79,7 @@ def put_sft(folder: Path, splits: dict[str, Documents], meta: dict[str, Any] | N
 
 
 def put_pretrain(
-    folder: Path, splits: dict[str, Documents], meta: dict[str, Any] | None = None
+    folder: Path, splits: dict[str, DocumentBatch], meta: dict[str, Any] | None = None
 ) -> Path:
     """Write one shard per list of tokens, and meta.json with the right totals."""
     totals = {f"{name}_tokens": sum(map(len, shards)) for name, shards in splits.items()}

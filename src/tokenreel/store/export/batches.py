@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenreel.store.batch import Documents
+from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.shard import Shard
 from tokenreel.store.split import Split
 from tokenreel.text.turns import token_weights
@@ -30,9 +30,9 @@ class Carried:
     provenance: bool = False
 
 
-def document_batches(split: Split, carried: Carried) -> Iterator[Documents]:
+def document_batches(split: Split, carried: Carried) -> Iterator[DocumentBatch]:
     """Yield all documents of a split in order."""
-    begun: list[Documents] = []  # a document that goes on in the next shard
+    begun: list[DocumentBatch] = []  # a document that goes on in the next shard
     for shard in split.shards:
         if shard.index_file is None:
             yield _batch(shard, 0, np.zeros(1, np.int64), np.array([shard.num_tokens]), carried)
@@ -51,7 +51,7 @@ def document_batches(split: Split, carried: Carried) -> Iterator[Documents]:
         yield from _batches(shard, first, last, carried)
 
 
-def loss_weights(documents: Documents) -> np.ndarray | None:
+def loss_weights(documents: DocumentBatch) -> np.ndarray | None:
     """Return the loss weight of each token, float32 [total]: stored, of the turns, or None."""
     if documents.weights is not None:
         return documents.weights.astype(np.float32)
@@ -63,7 +63,7 @@ def loss_weights(documents: Documents) -> np.ndarray | None:
     return token_weights(turns, len(documents.ids))
 
 
-def _batches(shard: Shard, first: int, last: int, carried: Carried) -> Iterator[Documents]:
+def _batches(shard: Shard, first: int, last: int, carried: Carried) -> Iterator[DocumentBatch]:
     for block in range(first, last, BATCH_DOCUMENTS):
         numbers = np.arange(block, min(block + BATCH_DOCUMENTS, last))
         starts, stops = shard.documents.bounds(numbers)
@@ -77,12 +77,12 @@ def _batches(shard: Shard, first: int, last: int, carried: Carried) -> Iterator[
 
 def _batch(
     shard: Shard, first: int, starts: np.ndarray, stops: np.ndarray, carried: Carried
-) -> Documents:
+) -> DocumentBatch:
     """Return documents from number `first` on, which lie at starts to stops."""
     lengths = stops - starts
     offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
     turns, turn_offsets = _turns(shard, starts, stops) if carried.turns else (None, None)
-    return Documents(
+    return DocumentBatch(
         ids=_gather(shard.tokens, starts, stops),
         offsets=offsets,
         turns=turns,
@@ -121,11 +121,11 @@ def _turns(shard: Shard, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndar
     return turns, turn_offsets
 
 
-def _joined(pieces: list[Documents]) -> Documents:
+def _joined(pieces: list[DocumentBatch]) -> DocumentBatch:
     """Return one document made of its pieces."""
     ids = np.concatenate([piece.ids for piece in pieces])
     weights = [piece.weights for piece in pieces if piece.weights is not None]
-    return Documents(
+    return DocumentBatch(
         ids=ids,
         offsets=np.array([0, len(ids)], np.int64),
         weights=np.concatenate(weights) if weights else None,

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from tokenreel.errors import FormatError
-from tokenreel.store.batch import Documents
+from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.export.staging import StreamFile, narrowed
 from tokenreel.store.filesystem import FileSystem
 from tokenreel.store.layouts.cache_pretrain import META_NAME
@@ -119,7 +119,7 @@ class SftCacheWriter:
             name: StreamFile(folder / f"{name}{TOKENS_SUFFIX}", filesystem) for name in SPLITS
         }
 
-    def add(self, documents: Documents, *, split: str) -> None:
+    def add(self, documents: DocumentBatch, *, split: str) -> None:
         """Append documents to a split."""
         tokens = self._tokens[split]
         base = tokens.num_bytes // TOKEN_DTYPE.itemsize

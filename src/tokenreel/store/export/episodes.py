@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenreel.store.batch import Documents
+from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.export.batches import loss_weights
 from tokenreel.store.export.staging import StreamFile, narrowed
 from tokenreel.store.filesystem import FileSystem
@@ -24,7 +24,7 @@ class EpisodesWriter:
         self._filesystem = filesystem
         self._files: dict[str, dict[str, StreamFile]] = {}
 
-    def add(self, documents: Documents, *, split: str) -> None:
+    def add(self, documents: DocumentBatch, *, split: str) -> None:
         """Append documents to a split."""
         weights = loss_weights(documents)
         files = self._open(split, with_mask=weights is not None)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from tokenreel.errors import ConfigError
-from tokenreel.store.batch import Documents
+from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.export.batches import Carried, document_batches
 from tokenreel.store.export.staging import StreamFile, narrowed
 from tokenreel.store.filesystem import FileSystem
@@ -62,7 +62,7 @@ class FlatWriter:
         self._filesystem = filesystem
         self._splits: dict[str, _FlatSplit] = {}
 
-    def add(self, documents: Documents, *, split: str) -> None:
+    def add(self, documents: DocumentBatch, *, split: str) -> None:
         """Append documents to a split."""
         if split not in self._splits:
             at_root = list(self._source) == ["train"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenreel.store.batch import Documents
+from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.export.staging import StreamFile, narrowed
 from tokenreel.store.filesystem import FileSystem
 from tokenreel.store.layouts.megatron import DTYPES, HEADER, MAGIC, VERSION
@@ -40,7 +40,7 @@ class MegatronWriter:
         self._options = (folder, code, vocab_size, filesystem, sequence_tokens)
         self._pairs: dict[str, _Pair] = {}
 
-    def add(self, documents: Documents, *, split: str) -> None:
+    def add(self, documents: DocumentBatch, *, split: str) -> None:
         """Append documents to a split."""
         if split not in self._pairs:
             self._pairs[split] = _Pair(split, *self._options)
@@ -80,7 +80,7 @@ class _Pair:
         self._spools = {name: StreamFile(folder / f"{split}.{name}", filesystem) for name in SPOOLS}
         self._write("documents", np.zeros(1, np.int64))
 
-    def add(self, documents: Documents) -> None:
+    def add(self, documents: DocumentBatch) -> None:
         base = self._tokens.num_bytes
         place = f"split {self._split}, ids from token {base // self._dtype.itemsize:,} on"
         for ids in narrowed(documents.ids, self._dtype, limit=self._vocab_size, where=place):

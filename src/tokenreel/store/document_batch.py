@@ -15,8 +15,8 @@ from tokenreel.text.turns import TURN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Documents:
-    """Documents end to end: document i is `ids[offsets[i]:offsets[i + 1]]`.
+class DocumentBatch:
+    """Many documents for a writer, end to end: document i is `ids[offsets[i]:offsets[i + 1]]`.
 
     ids: integers [total]; offsets: int64 [n + 1], from 0.
     turns: TURN [total turns], starts counted from their document's first token,
@@ -33,14 +33,14 @@ class Documents:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def part(self, start: int, stop: int) -> Documents:
+    def part(self, start: int, stop: int) -> DocumentBatch:
         """Return documents start to stop, sharing memory."""
         first, last = self.offsets[start], self.offsets[stop]
         turns, turn_offsets = self.turns, self.turn_offsets
         if turns is not None and turn_offsets is not None:
             turns = turns[turn_offsets[start] : turn_offsets[stop]]
             turn_offsets = turn_offsets[start : stop + 1] - turn_offsets[start]
-        return Documents(
+        return DocumentBatch(
             ids=self.ids[first:last],
             offsets=self.offsets[start : stop + 1] - first,
             turns=turns,
@@ -49,13 +49,13 @@ class Documents:
             provenance=None if self.provenance is None else self.provenance[start:stop],
         )
 
-    def take(self, order: np.ndarray) -> Documents:
+    def take(self, order: np.ndarray) -> DocumentBatch:
         """Return copies of the documents with these numbers, in this order."""
         ids, offsets = _gather(self.ids, self.offsets, order)
         turns, turn_offsets = self.turns, self.turn_offsets
         if turns is not None and turn_offsets is not None:
             turns, turn_offsets = _gather(turns, turn_offsets, order)
-        return Documents(
+        return DocumentBatch(
             ids=ids,
             offsets=offsets,
             turns=turns,
@@ -64,7 +64,7 @@ class Documents:
             provenance=_take_provenance(self.provenance, order),
         )
 
-    def cut(self, num_tokens: int) -> Documents:
+    def cut(self, num_tokens: int) -> DocumentBatch:
         """Return the documents without what comes after their first `num_tokens` tokens.
 
         Not for documents with turns: a turn is never cut here.
@@ -79,10 +79,10 @@ class Documents:
         )
 
 
-def join_documents(parts: Sequence[Documents]) -> Documents:
+def join_documents(parts: Sequence[DocumentBatch]) -> DocumentBatch:
     """Return the documents of all parts, end to end; all have the same kinds of things."""
     first = parts[0]
-    return Documents(
+    return DocumentBatch(
         ids=np.concatenate([part.ids for part in parts]),
         offsets=_join_offsets([part.offsets for part in parts]),
         turns=None
@@ -133,7 +133,7 @@ def _gather(
     return values[index], starts
 
 
-def check_documents(documents: Documents, facts: Facts) -> Documents:
+def check_documents(documents: DocumentBatch, facts: Facts) -> DocumentBatch:
     """Return the documents with int64 offsets; refuse arrays that do not belong together."""
     if documents.ids.ndim != 1:
         raise InputError("ids must be one row", expected="1 axis", actual=documents.ids.ndim)
@@ -182,7 +182,7 @@ def _check_offsets(offsets: np.ndarray | None, stop: int, *, name: str) -> np.nd
     return offsets.astype(np.int64, copy=False)
 
 
-def _check_lengths(documents: Documents) -> None:
+def _check_lengths(documents: DocumentBatch) -> None:
     expected = {
         "weights": (len(documents.ids),),
         "provenance": (len(documents),),
@@ -205,7 +205,7 @@ def _as_turns(turns: np.ndarray) -> np.ndarray:
     return turns.astype(TURN, copy=False)
 
 
-def _check_turns(documents: Documents) -> None:
+def _check_turns(documents: DocumentBatch) -> None:
     turns, offsets = documents.turns, documents.turn_offsets
     if turns is None or offsets is None:
         return
