@@ -61,7 +61,8 @@ class Feed:
     >>> path = tempfile.mkdtemp() + "/s"
     >>> with tokenreel.StoreWriter(path, vocab_size=100) as writer:
     ...     writer.add(range(100))
-    >>> recipe = Recipe(seq_len=8, batch_size=4, seed=7, sources=[Source(name="a", path=path)])
+    >>> source = Source(name="a", path=path)
+    >>> recipe = Recipe(seq_len=8, global_batch_size=4, seed=7, sources=[source])
     >>> feed = Feed(recipe)
     >>> batch = feed.batch(5, rank=1, world_size=2)
     >>> batch.input_ids.shape

@@ -9,7 +9,7 @@ iterators then carry the state. Worker processes get the recipe, not the tokens.
 >>> path = tempfile.mkdtemp() + "/s"
 >>> with tokenreel.StoreWriter(path, vocab_size=100) as writer:
 ...     writer.add(range(100))
->>> recipe = tokenreel.Recipe(seq_len=8, batch_size=4, seed=7, steps=3,
+>>> recipe = tokenreel.Recipe(seq_len=8, global_batch_size=4, seed=7, steps=3,
 ...     sources=[tokenreel.Source(name="a", path=path)])
 >>> source = FeedSource(recipe, rank=1, world_size=2)
 >>> len(source), source[2]["input_ids"].shape

@@ -9,7 +9,7 @@ it is.
 >>> path = tempfile.mkdtemp() + "/s"
 >>> with tokenreel.StoreWriter(path, vocab_size=100) as writer:
 ...     writer.add(range(100))
->>> recipe = tokenreel.Recipe(seq_len=8, batch_size=4, seed=7, steps=3,
+>>> recipe = tokenreel.Recipe(seq_len=8, global_batch_size=4, seed=7, steps=3,
 ...     sources=[tokenreel.Source(name="a", path=path)])
 >>> loader = FeedLoader(recipe)
 >>> [batch["input_ids"].shape for batch in loader]

@@ -9,6 +9,7 @@
                   keep the segments of a packed row apart in attention
     loss_sum, loss_by_source
                   what a mean over the tokens of a global step, or of each source, is made of
+    GetBatch      get_batch(split) over train.bin and val.bin, as nanoGPT has it
     evaluate      mean loss and perplexity over every token of a recipe, and of each source
 
 A batch is a dict of tensors: input_ids, labels (shifted, -100 where ignored),
@@ -20,7 +21,7 @@ the first step. `tokenreel.torch.trainer` has what needs transformers.
 >>> path = tempfile.mkdtemp() + "/s"
 >>> with tokenreel.StoreWriter(path, vocab_size=100) as writer:
 ...     writer.add(range(100))
->>> recipe = tokenreel.Recipe(seq_len=8, batch_size=4, seed=7,
+>>> recipe = tokenreel.Recipe(seq_len=8, global_batch_size=4, seed=7,
 ...     sources=[tokenreel.Source(name="a", path=path)])
 >>> loader = FeedLoader(recipe, epoch_steps=3)
 >>> [tuple(batch["input_ids"].shape) for batch in loader]
@@ -35,6 +36,7 @@ from tokenreel.feed.fields import FIELDS
 from tokenreel.torch.attention import block_mask, cu_seqlens, sdpa_mask
 from tokenreel.torch.dataset import FeedDataset
 from tokenreel.torch.evaluate import evaluate
+from tokenreel.torch.get_batch import GetBatch
 from tokenreel.torch.loader import FeedLoader
 from tokenreel.torch.loss import loss_by_source, loss_sum
 from tokenreel.torch.rows import FeedRows
@@ -45,6 +47,7 @@ __all__ = [
     "FeedDataset",
     "FeedLoader",
     "FeedRows",
+    "GetBatch",
     "Tensors",
     "block_mask",
     "cu_seqlens",
