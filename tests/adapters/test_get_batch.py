@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from tokenreel.errors import ConfigError, MismatchError
 from tokenreel.torch import GetBatch
 
 ROOT = Path(__file__).parents[2]
-SETTINGS = {"dtype": "uint16", "block_size": 8, "batch_size": 4}
+SETTINGS: dict[str, Any] = {"dtype": "uint16", "block_size": 8, "batch_size": 4}
 
 
 @pytest.fixture

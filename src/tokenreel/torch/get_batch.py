@@ -1,4 +1,4 @@
-"""`get_batch(split)`, as training scripts in the manner of nanoGPT have it, over a folder of tokens.
+"""`get_batch(split)`, as training scripts in the manner of nanoGPT have it, over token files.
 
     get_batch = GetBatch("data/openwebtext", block_size=1024, batch_size=12, device="cuda")
     X, Y = get_batch("train")
@@ -62,11 +62,9 @@ class GetBatch:
     ) -> None:
         self._folder, self._dtype, self._device = folder, dtype, device
         self._shape, self._seed = (batch_size, block_size), seed
-        self._rank, self._world_size = ranks_of(None, None)
         self._num_calls = gradient_accumulation_steps
-        self._training = self._loader(
-            TRAIN, rows=batch_size * gradient_accumulation_steps * self._world_size
-        )
+        _, world_size = ranks_of(None, None)
+        self._training = self._loader(TRAIN, rows=batch_size * self._num_calls * world_size)
         self._microbatches: Iterator[Pair] | None = None
         self._estimates: dict[str, Iterator[Pair]] = {}
 
@@ -120,9 +118,11 @@ class GetBatch:
             seed=self._seed + alone,
             sources=[source],
         )
-        ranks = {"rank": 0, "world_size": 1} if alone else {}
+        rank, world_size = (0, 1) if alone else (None, None)
         fields = ("input_ids", "labels")
-        return FeedLoader(recipe, device=self._device, fields=fields, **ranks)
+        return FeedLoader(
+            recipe, rank=rank, world_size=world_size, fields=fields, device=self._device
+        )
 
 
 def _pairs(loader: FeedLoader) -> Iterator[Pair]:
