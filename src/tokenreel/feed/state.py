@@ -125,9 +125,22 @@ def check_belongs(
     remedy: str,
 ) -> None:
     """Raise unless a state has this version, these keys, and the fingerprint of this identity."""
+    check_form(state, version=version, keys=keys, owner=owner)
+    fingerprint = digest(identity)
+    if state["fingerprint"] != fingerprint:
+        differing = differing_fields(leaves(state["identity"]), leaves(identity))
+        raise MismatchError(
+            f"the state belongs to another {other}",
+            differing=differing or {"fingerprint": (state["fingerprint"], fingerprint)},
+            remedy=remedy,
+        )
+
+
+def check_form(state: Mapping[str, Any], *, version: int, keys: frozenset[str], owner: str) -> None:
+    """Raise ConfigError unless a state has this version and these keys."""
     found = state.get("version") if isinstance(state, Mapping) else None
-    if found != version:
-        newer = isinstance(found, int) and found > version
+    if type(found) is not int or found != version:  # True is a version of nothing
+        newer = type(found) is int and found > version
         raise ConfigError(
             f"unknown version of a {owner}'s state",
             expected=version,
@@ -137,14 +150,6 @@ def check_belongs(
     missing = sorted(keys - set(state))
     if missing:
         raise ConfigError(f"not a {owner}'s state: it lacks {', '.join(missing)}")
-    fingerprint = digest(identity)
-    if state["fingerprint"] != fingerprint:
-        differing = differing_fields(leaves(state["identity"]), leaves(identity))
-        raise MismatchError(
-            f"the state belongs to another {other}",
-            differing=differing or {"fingerprint": (state["fingerprint"], fingerprint)},
-            remedy=remedy,
-        )
 
 
 def leaves(value: Any, prefix: str = "") -> dict[str, Any]:

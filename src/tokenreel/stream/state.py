@@ -1,11 +1,13 @@
 """The state of a stream: where each lane is, and what it belongs to.
 
     {"version", "step", "fingerprint", "identity",
-     "lanes": {"0": {"place", "buffer", "taken", "counts"[, "cache"]}, …}}
+     "lanes": {"0": {"place", "buffer", "taken", "counts"[, "cache"], "digest"}, …}}
 
 `place` is where reading goes on. `buffer` is what the packer holds, as text (chunk.py), and
 `taken` how much of that has been given out: rows (bin) or tokens (sequential). At the defaults
 some 200 KB of JSON for each lane; the buffer is most of it, and holds a long document whole.
+`digest` is the SHA-256 over the lane's other fields, its number, the step and the fingerprint:
+a state that was damaged, or put together from two moments, is refused.
 """
 
 from __future__ import annotations
@@ -16,13 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from tokenreel.errors import ConfigError, MismatchError, differing_fields
-from tokenreel.feed.state import check_belongs
+from tokenreel.errors import ConfigError, DamageError, MismatchError, differing_fields
+from tokenreel.feed.state import check_belongs, check_form
+from tokenreel.store.canonical import digest
 from tokenreel.stream.chunk import Chunk, from_text
 from tokenreel.stream.ledger import NAMES, from_named, named
 from tokenreel.stream.place import Place
 
-VERSION = 2
+VERSION = 3
 KEYS = frozenset({"version", "step", "lanes", "fingerprint", "identity"})
 REMEDY = "resume with the source, tokenizer and configuration it was saved with"
 
@@ -82,13 +85,16 @@ def write_state(
     state: StreamState, identity: Mapping[str, Any], fingerprint: str
 ) -> dict[str, Any]:
     """Return the state of a stream with what it belongs to, ready for JSON."""
-    return {
+    written: dict[str, Any] = {
         "version": VERSION,
         "step": state.step,
         "lanes": {str(number): lane.as_dict() for number, lane in state.lanes.items()},
         "fingerprint": fingerprint,
         "identity": dict(identity),
     }
+    for name, lane in written["lanes"].items():
+        lane["digest"] = _digest(written, name)
+    return written
 
 
 def read_state(
@@ -106,31 +112,64 @@ def read_state(
             actual=", ".join(known),
             remedy="join the states of all ranks with tokenreel.stream.join_states",
         )
-    return StreamState(
+    found = StreamState(
         step=_count(state, "step"),
         lanes={
             lane: LaneState.from_dict(_table(known, str(lane)), vocab_size=vocab_size)
             for lane in lanes
         },
     )
+    for lane in lanes:
+        _check_digest(state, str(lane))
+    return found
 
 
 def join_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the states of all ranks at one step as one, which fits any number of ranks.
 
-    >>> one = {"version": 2, "step": 3, "fingerprint": "f", "lanes": {"0": {}}}
-    >>> sorted(join_states([one, {**one, "lanes": {"1": {}}}])["lanes"])
-    ['0', '1']
+    >>> one = {"version": 3, "step": 3, "fingerprint": "f", "identity": {}}
+    >>> zero = {**one, "lanes": {"0": {}}}
+    >>> zero["lanes"]["0"]["digest"] = _digest(zero, "0")
+    >>> list(join_states([zero, {**one, "lanes": {}}])["lanes"])
+    ['0']
     """
-    first = states[0]
-    for other in states[1:]:
-        facts = ("version", "step", "fingerprint")
-        differing = differing_fields({k: first[k] for k in facts}, {k: other[k] for k in facts})
+    if isinstance(states, Mapping) or not states:
+        raise ConfigError("no states to join", expected="a list of the states of all ranks")
+    lanes: dict[str, Any] = {}
+    for state in states:
+        check_form(state, version=VERSION, keys=KEYS, owner="stream")
+        facts = ("step", "fingerprint")
+        differing = differing_fields(
+            {name: states[0][name] for name in facts}, {name: state[name] for name in facts}
+        )
         if differing:
             raise MismatchError(
                 "the states are not of one moment of one stream", differing=differing, remedy=REMEDY
             )
-    return {**first, "lanes": {lane: at for state in states for lane, at in state["lanes"].items()}}
+        for name, lane in _table(state, "lanes").items():
+            _check_digest(state, name)
+            lanes[name] = lane
+    return {**states[0], "lanes": lanes}
+
+
+def _digest(state: Mapping[str, Any], lane: str) -> str:
+    """Return the digest of a lane of a state; raise ConfigError if the lane is no JSON."""
+    fields = {key: value for key, value in state["lanes"][lane].items() if key != "digest"}
+    try:
+        return digest([state["fingerprint"], state["step"], lane, fields])
+    except (TypeError, ValueError, RecursionError):
+        raise _bad(f"lane {lane}", fields, expected="JSON") from None
+
+
+def _check_digest(state: Mapping[str, Any], lane: str) -> None:
+    said = _table(state["lanes"], lane).get("digest")
+    if said != _digest(state, lane):
+        raise DamageError(
+            f"lane {lane} of a stream's state was changed after it was saved",
+            expected="the digest of its content",
+            actual=f"{said!r:.80}",
+            remedy="load the state as it was saved, or an earlier one",
+        )
 
 
 def _table(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
