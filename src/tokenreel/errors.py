@@ -17,6 +17,7 @@
     ├── InputError             a document or chat that cannot be used as it is (ValueError)
     │   └── NoInputError       no file to read where the sources point (FileNotFoundError)
     ├── WorkerError            a worker process was lost
+    ├── LimitError             the system allows fewer open files or mappings than are needed
     ├── ConfigError            an argument or configuration value without sense (ValueError)
     │   ├── NoFileError        a name or pattern that no file has (FileNotFoundError)
     │   └── EndlessError       the length of something that has no end (TypeError)
@@ -176,6 +177,10 @@ class NoInputError(InputError, FileNotFoundError):
 
 class WorkerError(TokenreelError):
     """A worker process was lost."""
+
+
+class LimitError(TokenreelError):
+    """The system allows fewer open files or mappings than are needed."""
 
 
 class ConfigError(TokenreelError, ValueError):

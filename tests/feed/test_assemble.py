@@ -16,13 +16,13 @@ from tokenreel import native
 from tokenreel.errors import ConfigError
 from tokenreel.feed.buffers import BatchMemory
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.recipe import Source
+from tokenreel.feed.recipe import Rows, Source, Truncation
 from tokenreel.feed.tables import MARK_TOKENS, OTHERWISE, PADDED
 from tokenreel.order.mixture import Mixture
 
 pytestmark = pytest.mark.skipif(native.extension() is None, reason="numpy was asked for")
 
-KINDS = ("windows", "document_windows", "episodes", "packed")
+KINDS: tuple[Rows, ...] = ("windows", "document_windows", "episodes", "packed")
 
 
 def noise(num_rows: int, seq_len: int) -> BatchMemory:
@@ -73,7 +73,7 @@ def check_same(feed: Feed, step: int, seats: np.ndarray) -> None:
 )
 @settings(max_examples=10, deadline=None)
 def test_rows_made_at_once_are_those_made_by_steps(
-    kinds: tuple[str, str],
+    kinds: tuple[Rows, Rows],
     sidecars: tuple[str | None, str | None],
     lengths: list[int],
     seq_len: int,
@@ -115,7 +115,9 @@ def whole_feed(*sources: Source, seq_len: int, epochs: int = 1) -> Feed:
 
 @pytest.mark.parametrize("truncation", ["split", "keep_first", "keep_last", "whole_turns"])
 @pytest.mark.parametrize("kind", ["packed", "episodes"])
-def test_every_truncation_is_looked_up(tmp_path: Path, kind: str, truncation: str) -> None:
+def test_every_truncation_is_looked_up(
+    tmp_path: Path, kind: Rows, truncation: Truncation
+) -> None:
     lengths = [3, 70, 9, 41, 2, 55, 30, 12, 64] * 3
     write_store(tmp_path / "s", lengths, sidecar="turns", shard_tokens=80)
     source = Source(name="s", path=tmp_path / "s", rows=kind, truncation=truncation)
@@ -195,7 +197,7 @@ def test_a_plan_that_leads_nowhere_is_read_by_nobody(tmp_path: Path, damage: str
     for bad in (-1, 2**31 - 1):
         column[:] = bad
         number = ("row_offsets", "positions", "lengths").index(damage)
-        tables._epochs[0]["columns"][0, number] = tables._address(column)
+        tables._laid.epochs[0]["columns"][0, number] = column.ctypes.data
         assert fill_at_once(feed, 0, np.arange(2), noise(2, 16)) == OTHERWISE
 
 
@@ -225,7 +227,7 @@ def test_tables_that_do_not_fit_together_are_refused(tmp_path: Path, number: int
     assert tables is not None and kernels is not None
     mixture = feed.order.eras[0].mixture
     assert isinstance(mixture, Mixture)
-    views: list[Any] = [np.arange(2), *tables._views]
+    views: list[Any] = [np.arange(2), *tables._laid.views]
     request: list[Any] = [0, 0, 4, *(bytes(memoryview(view)) for view in (*views, *mixture.tables))]
     memory = noise(2, 8)
     arrays = (memory.input_ids, memory.labels, None, None, None, None, None)

@@ -2,8 +2,10 @@
 
 Plans, shards, turns and weights as two tables of numbers and addresses (layout:
 native/native.h). They do not know the weights of sources, so a change of weights keeps
-them. A shard is opened when a row first needs it; opening one, or turning to another epoch,
-replaces a table and alters none, so threads may share them. Marks say which
+them. A shard is opened when a row first needs it; opening one, letting one go (there may be
+more files than the system maps: store/mappings.py) or turning to another epoch makes new
+tables and alters none, so threads may share them: a kernel is called with tables that hold
+all they point to until it returns. Marks say which
 document and which turn is at every 4,096th token of a shard: 8 bytes each, 0.1 % of the
 tokens' size, instead of a search that misses the cache at every step.
 """
@@ -11,7 +13,8 @@ tokens' size, instead of a search that misses the cache at every step.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence, Set
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +30,7 @@ from tokenreel.rows.packed import Packed
 from tokenreel.rows.plan import RowPlan
 from tokenreel.rows.windows import Windows
 from tokenreel.store.documents import DocumentIndex, Offsets
+from tokenreel.store.mappings import MAPPINGS
 from tokenreel.store.shard import Shard
 from tokenreel.store.split import Split
 
@@ -44,6 +48,7 @@ SOURCE = np.dtype(
         ("weighing", "<i8"),
         ("stored_bytes", "<i8"),  # of a stored weight
         ("num_pieces", "<i8"),
+        ("num_windows", "<i8"),  # of the split, kept or not
         ("columns", "<i8", (4,)),  # addresses: what rows are looked up in
     ]
 )
@@ -69,6 +74,23 @@ MARK_TOKENS = 4096
 NO_LIMIT = 2**63 - 1
 
 
+Arrays = tuple[np.ndarray, ...]
+
+
+class Laid(NamedTuple):
+    """Tables as they are at one time; never altered.
+
+    epochs: the table of sources, and their permutations. shards: the table of shards. held:
+    by place of an open shard, the arrays that the table points to. views: all tables as the
+    kernels take them.
+    """
+
+    epochs: tuple[np.ndarray, np.ndarray]
+    shards: np.ndarray
+    held: Mapping[int, Arrays]
+    views: tuple[bytes | memoryview, ...]
+
+
 class Tables:
     """What the kernels need to make rows of these plans; orders differ in their weights alone."""
 
@@ -81,21 +103,22 @@ class Tables:
         self._deal = deal
         self._deal_key = b"" if deal.key is None else deal.key.to_bytes(8, sys.byteorder)
         self._seq_len, self._pad_id = seq_len, pad_id
-        self._held: list[np.ndarray] = []  # what the tables point to
+        self._columns: list[np.ndarray] = []  # what the table of sources points to
         self._first_shard = np.cumsum([0, *(len(split.shards) for split in self._splits)])
-        self._shards = np.zeros(self._first_shard[-1], SHARD)
         sources = np.zeros(len(plans), SOURCE)
         permutations = np.zeros((len(plans), EPOCHS, 2 + ROUNDS), np.uint64)
         for number, (plan, item) in enumerate(zip(plans, order.sources, strict=True)):
             self._lay_out(sources[number], plan, item, number)
             permutations[number, :, :2] = sides_of(plan.num_rows)
-        self._epochs = (sources, permutations)
-        self._views = self._seen()
+        shards = np.zeros(self._first_shard[-1], SHARD)
+        self._laid = self._laid_out((sources, permutations), shards, {})
 
-    def _seen(self) -> tuple[bytes | memoryview, ...]:
-        """Return the tables as the kernels take them; a view is taken faster than an array."""
-        tables = (self._epochs[0], self._shards, self._epochs[1])
-        return self._deal_key, *(table.view(np.uint8).data for table in tables)
+    def _laid_out(
+        self, epochs: tuple[np.ndarray, np.ndarray], shards: np.ndarray, held: Mapping[int, Arrays]
+    ) -> Laid:
+        # A view is taken faster than an array.
+        views = (table.view(np.uint8).data for table in (epochs[0], shards, epochs[1]))
+        return Laid(epochs, shards, held, (self._deal_key, *views))
 
     def _lay_out(self, source: np.void, plan: RowPlan, item: SourceRows, number: int) -> None:
         split = plan.split
@@ -107,17 +130,14 @@ class Tables:
         source["epoch"] = -EPOCHS  # no permutation yet
         source["shuffled"] = item.shuffle
         source["first_shard"], source["num_shards"] = self._first_shard[number], len(split.shards)
-        source["bounds"] = self._address(split.token_starts)
+        source["bounds"] = _address(split.token_starts, self._columns)
         source["token_kind"] = -dtype.itemsize if dtype.kind == "i" else dtype.itemsize
         source["weighing"], source["stored_bytes"] = _weighing(split)
         source["num_pieces"] = len(columns[1]) if columns[1] is not None else 0
-        source["columns"] = [0 if column is None else self._address(column) for column in columns]
-
-    def _address(self, values: np.ndarray) -> int:
-        """Return where an array lies; it stays there as long as the tables do."""
-        held = np.ascontiguousarray(values)
-        self._held.append(held)
-        return int(held.ctypes.data)
+        source["num_windows"] = plan.num_windows if isinstance(plan, Windows) else 0
+        source["columns"] = [
+            0 if column is None else _address(column, self._columns) for column in columns
+        ]
 
     def fill(
         self,
@@ -162,52 +182,95 @@ class Tables:
         if not isinstance(era.mixture, Mixture) or local + num_rows > MAX_TIME:
             return OTHERWISE
         kernel, turned = getattr(self._kernels, name), False
+        laid, needed = self._laid, set[int]()
         while True:
-            views = (*self._views, *era.mixture.tables)
+            views = (*laid.views, *era.mixture.tables)
             answer: int | tuple[int, ...] = kernel(local, step, num_rows, seats, *views, *args)
             if isinstance(answer, tuple):
-                self._open_shards(set(answer))
+                needed.update(answer)
+                laid = self._open_shards(needed)
             elif answer == NO_EPOCH and not turned:
-                self._turn_to(order, start)
+                laid = self._turn_to(order, start, laid)
                 turned = True
             else:
                 return OTHERWISE if answer == NO_EPOCH else answer
 
-    def _open_shards(self, places: set[int]) -> None:
-        # No lock, which a process forked meanwhile would wait for: what threads undo of each
-        # other's work is asked for again.
-        shards = self._shards.copy()
-        for place in places:
-            number = int(np.searchsorted(self._first_shard, place, side="right")) - 1
-            local = place - int(self._first_shard[number])
-            split = self._splits[number]
-            entry = np.zeros((), SHARD)
-            self._describe(entry, split.shards[local], by_document=self._cut[number])
-            entry["continued"] = local > 0 and split.shards[local - 1].continues
-            shards[place] = entry
-        self._shards = shards
-        self._views = self._seen()
+    def _open_shards(self, places: Set[int]) -> Laid:
+        """Return tables in which these shards are open, whatever is let go for it."""
+        with MAPPINGS.lock:
+            laid = self._laid
+            opened = {place: self._open_shard(place) for place in places if place not in laid.held}
+            shards = laid.shards.copy()
+            for place, (entry, _) in opened.items():
+                shards[place] = entry
+            held = {**laid.held, **{place: arrays for place, (_, arrays) in opened.items()}}
+            self._laid = wanted = self._laid_out(laid.epochs, shards, held)
+            for place in opened:
+                # This may make tables without some of the others, and without these.
+                MAPPINGS.keep(self, place, num_files=self._shard_at(place).num_mapped)
+        return wanted
 
-    def _describe(self, entry: np.ndarray, shard: Shard, *, by_document: bool) -> None:
-        entry["is_open"], entry["tokens"] = True, self._address(shard.tokens)
-        if by_document:
-            offsets = _offsets(shard.documents)
-            entry["num_documents"], entry["documents"] = len(offsets) - 1, self._address(offsets)
-            entry["document_marks"] = self._address(_marks(offsets, shard.num_tokens))
-        if shard.weights is not None:
-            entry["weights"] = self._address(shard.weights)
-        elif shard.turns is not None:
-            entry["num_turns"], entry["turns"] = len(shard.turns), self._address(shard.turns)
-            entry["turn_marks"] = self._address(_marks(shard.turns["start"], shard.num_tokens))
+    def let_go(self, keys: Set[Hashable]) -> None:
+        """Close the shards of these places; a kernel that reads them holds the tables it has."""
+        with MAPPINGS.lock:
+            laid = self._laid
+            places = [place for place in laid.held if place in keys]
+            shards = laid.shards.copy()
+            shards[places] = np.zeros((), SHARD)
+            held = {place: arrays for place, arrays in laid.held.items() if place not in keys}
+            self._laid = self._laid_out(laid.epochs, shards, held)
 
-    def _turn_to(self, order: Order, start: int) -> None:
+    def _open_shard(self, place: int) -> tuple[np.ndarray, Arrays]:
+        """Return the entry of a shard, and the arrays that it points to."""
+        number = self._source_of(place)
+        shard, held = self._shard_at(place), list[np.ndarray]()
+        entry = _describe(shard, held, by_document=self._cut[number])
+        is_first = place == self._first_shard[number]
+        entry["continued"] = not is_first and self._shard_at(place - 1).continues
+        # From here on these tables keep what is mapped, and let it go as a whole.
+        shard.let_go({"tokens", "weights", "turns"})
+        return entry, tuple(held)
+
+    def _source_of(self, place: int) -> int:
+        return int(np.searchsorted(self._first_shard, place, side="right")) - 1
+
+    def _shard_at(self, place: int) -> Shard:
+        number = self._source_of(place)
+        return self._splits[number].shards[place - int(self._first_shard[number])]
+
+    def _turn_to(self, order: Order, start: int, laid: Laid) -> Laid:
         """Put the permutations of the epochs that come at a position into new tables."""
-        sources, permutations = self._epochs[0].copy(), self._epochs[1].copy()
+        sources, permutations = laid.epochs[0].copy(), laid.epochs[1].copy()
         sources["epoch"] = order.counts(start) // sources["num_rows"]
         epochs = sources["epoch"][:, None] + np.arange(EPOCHS)
         permutations[:, :, 2:] = round_keys_of(order.keys_of_epochs(epochs))
-        self._epochs = (sources, permutations)
-        self._views = self._seen()
+        turned = (sources, permutations)
+        with MAPPINGS.lock:
+            self._laid = self._laid_out(turned, self._laid.shards, self._laid.held)
+        return self._laid_out(turned, laid.shards, laid.held)
+
+
+def _describe(shard: Shard, held: list[np.ndarray], *, by_document: bool) -> np.ndarray:
+    """Return the entry of a shard in the table; the arrays that it points to go to `held`."""
+    entry = np.zeros((), SHARD)
+    entry["is_open"], entry["tokens"] = True, _address(shard.tokens, held)
+    if by_document:
+        offsets = _offsets(shard.documents)
+        entry["num_documents"], entry["documents"] = len(offsets) - 1, _address(offsets, held)
+        entry["document_marks"] = _address(_marks(offsets, shard.num_tokens), held)
+    if shard.weights is not None:
+        entry["weights"] = _address(shard.weights, held)
+    elif shard.turns is not None:
+        entry["num_turns"], entry["turns"] = len(shard.turns), _address(shard.turns, held)
+        entry["turn_marks"] = _address(_marks(shard.turns["start"], shard.num_tokens), held)
+    return entry
+
+
+def _address(values: np.ndarray, held: list[np.ndarray]) -> int:
+    """Return where an array lies, which `held` keeps there."""
+    array = np.ascontiguousarray(values)
+    held.append(array)
+    return int(array.ctypes.data)
 
 
 def columns_of(plan: RowPlan) -> tuple[int, tuple[np.ndarray | None, ...]]:

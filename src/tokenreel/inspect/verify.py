@@ -26,6 +26,7 @@ from tokenreel.inspect.verdict import Verdict
 from tokenreel.progress import SILENT, Progress
 from tokenreel.store.canonical import read_limited
 from tokenreel.store.door import open_store
+from tokenreel.store.id_range import check_id_range
 from tokenreel.store.layouts import native
 from tokenreel.store.manifest import (
     MANIFEST_NAME,
@@ -254,16 +255,7 @@ def _verify_foreign(store: Store, progress: Progress) -> Verdict:
 
 def check_foreign_ids(store: Store, ids: np.ndarray, path: Path, start: int) -> None:
     """Raise VocabularyError for the first id that the store's vocabulary does not have."""
-    low, high = int(ids.min()), int(ids.max())
-    if low < 0 or (store.vocab_size is not None and high >= store.vocab_size):
-        wrong = (ids < 0) | (ids >= (store.vocab_size or 2**63))
-        at = int(np.argmax(wrong))
-        raise VocabularyError(
-            f"token {start + at:,} is outside the vocabulary",
-            where=path,
-            expected=f"0 to {store.vocab_size - 1:,}" if store.vocab_size else ">= 0",
-            actual=int(ids[at]),
-        )
+    check_id_range(ids, store.vocab_size, where=path, start=start)
 
 
 def _nothing(path: Path, error: TokenreelError) -> Verdict:

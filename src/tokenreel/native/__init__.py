@@ -12,7 +12,10 @@ import functools
 import importlib
 import logging
 import os
+from pathlib import Path
 from types import ModuleType
+
+from tokenreel.errors import DamageError
 
 logger = logging.getLogger(__name__)
 
@@ -36,3 +39,26 @@ def status() -> str:
     if os.environ.get("TOKENREEL_NATIVE") == "0":
         return "numpy (TOKENREEL_NATIVE=0)"
     return "numpy (the C extension was not built; reinstall where a C compiler is present)"
+
+
+def lost_page(path: str | None, offset: int, num_bytes: int) -> DamageError:
+    """Return the error of a page that was gone when a kernel read it (native/guard.c).
+
+    path: the mapped file, None if it is not known; num_bytes: its size when it was mapped.
+    """
+    if path is None:
+        return DamageError("a page of memory that a kernel read is gone")
+    try:
+        size: int | None = Path(path).stat().st_size
+    except OSError:
+        size = None
+    what = f"the file was cut off while it was mapped: the page at offset {offset:,} is gone"
+    if size is not None and size >= num_bytes:
+        what = f"the page at offset {offset:,} of the mapped file cannot be read from its disk"
+    return DamageError(
+        what,
+        where=path,
+        expected=f"{num_bytes:,} bytes",
+        actual=None if size is None else f"{size:,} bytes",
+        remedy="restore the file or build the store again, then start again",
+    )

@@ -5,7 +5,8 @@
  *
  * Each returns 0; a tuple of the shards that are not open yet; or why rows must be made another way:
  * TOKENREEL_EPOCH (no permutation of that epoch is at hand), _OTHERWISE (something the general way
- * does, or refuses and explains) or _PADDED (a padded row, where no segments are asked for).
+ * does, or refuses and explains) or _PADDED (a padded row, where no segments are asked for). A file
+ * that was cut off while it was mapped is a DamageError.
  */
 #if defined(__linux__)
 #define _DEFAULT_SOURCE /* madvise */
@@ -29,6 +30,7 @@ static int is_padded(const tokenreel_rows *rows, Py_ssize_t seq_len) {
 
 static PyObject *answer(int64_t missing, const tokenreel_rows *rows) {
     if (missing == TOKENREEL_MEMORY) return PyErr_NoMemory();
+    if (missing == TOKENREEL_LOST) return tokenreel_raise_lost(rows->lost);
     if (missing <= 0) return PyLong_FromLongLong(missing);
     PyObject *shards = PyTuple_New(rows->num_missing);
     for (Py_ssize_t i = 0; i < rows->num_missing && shards; i++) {
@@ -79,7 +81,7 @@ PyObject *tokenreel_assemble(PyObject *self, PyObject *args) {
     Py_BEGIN_ALLOW_THREADS;
     missing = tokenreel_find(&q, seq_len, v[SOURCE_IDS].buf, &rows);
     if (!missing && !out.segments && is_padded(&rows, seq_len)) missing = TOKENREEL_PADDED;
-    if (!missing) tokenreel_fill(&rows, &out);
+    if (!missing && (rows.lost = tokenreel_fill(&rows, &out))) missing = TOKENREEL_LOST;
     Py_END_ALLOW_THREADS;
     result = answer(missing, &rows);
     tokenreel_free_rows(&rows);
@@ -151,7 +153,16 @@ static double weight_of(const tokenreel_piece *p, const tokenreel_span *spans, i
     return total;
 }
 
-static void weigh_rows(const tokenreel_rows *rows, double *weights, int64_t *samples) {
+typedef struct {
+    const tokenreel_rows *rows;
+    double *weights;
+    int64_t *samples;
+} weighing;
+
+static void weigh_rows(void *given) {
+    const tokenreel_rows *rows = ((weighing *)given)->rows;
+    double *weights = ((weighing *)given)->weights;
+    int64_t *samples = ((weighing *)given)->samples;
     for (Py_ssize_t r = 0; r < rows->num_rows; r++) {
         double segment = 0, row = 0;
         int64_t count = 0;
@@ -184,7 +195,8 @@ PyObject *tokenreel_weigh(PyObject *self, PyObject *args) {
     tokenreel_rows rows;
     Py_BEGIN_ALLOW_THREADS;
     missing = tokenreel_find(&q, seq_len, NULL, &rows);
-    if (!missing) weigh_rows(&rows, v[0].buf, v[1].buf);
+    weighing w = {&rows, v[0].buf, v[1].buf};
+    if (!missing && (rows.lost = tokenreel_guarded(weigh_rows, &w))) missing = TOKENREEL_LOST;
     Py_END_ALLOW_THREADS;
     result = answer(missing, &rows);
     tokenreel_free_rows(&rows);

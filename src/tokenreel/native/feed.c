@@ -4,6 +4,7 @@
  */
 #include "native.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -264,15 +265,30 @@ static void fill_rows(const tokenreel_rows *rows, const tokenreel_output *out, P
 typedef struct {
     const tokenreel_rows *rows;
     const tokenreel_output *out;
+    _Atomic(const void *) lost; /* the first page that was gone */
 } job;
 
-static void fill_some(void *given, Py_ssize_t start, Py_ssize_t stop) {
-    const job *j = given;
-    fill_rows(j->rows, j->out, start, stop);
+typedef struct {
+    const job *job;
+    Py_ssize_t start, stop;
+} share;
+
+static void fill_share(void *given) {
+    const share *s = given;
+    fill_rows(s->job->rows, s->job->out, s->start, s->stop);
 }
 
-void tokenreel_fill(const tokenreel_rows *rows, const tokenreel_output *out) {
+static void fill_some(void *given, Py_ssize_t start, Py_ssize_t stop) {
+    job *j = given;
+    share s = {j, start, stop};
+    if (atomic_load_explicit(&j->lost, memory_order_relaxed)) return; /* the rows are worth nothing */
+    const void *lost = tokenreel_guarded(fill_share, &s), *none = NULL;
+    if (lost) atomic_compare_exchange_strong(&j->lost, &none, lost);
+}
+
+const void *tokenreel_fill(const tokenreel_rows *rows, const tokenreel_output *out) {
     Py_ssize_t threads = out->threads, worth = rows->num_rows * out->seq_len / TOKENREEL_SHARE;
-    job j = {rows, out};
+    job j = {rows, out, NULL};
     tokenreel_together(fill_some, &j, rows->num_rows, worth < threads ? worth : threads);
+    return atomic_load(&j.lost);
 }

@@ -161,12 +161,13 @@ PyObject *tokenreel_gather(PyObject *self, PyObject *args) {
     }
     tokenreel_rows rows;
     int collected;
+    const void *lost = NULL;
     Py_BEGIN_ALLOW_THREADS;
     collected = collect(&q, &rows);
-    if (collected) tokenreel_fill(&rows, &out);
+    if (collected) lost = tokenreel_fill(&rows, &out);
     tokenreel_free_rows(&rows);
     Py_END_ALLOW_THREADS;
-    result = collected ? Py_NewRef(Py_None) : PyErr_NoMemory();
+    result = !collected ? PyErr_NoMemory() : lost ? tokenreel_raise_lost(lost) : Py_NewRef(Py_None);
 done:
     tokenreel_release(views, taken);
     tokenreel_give_back(shards, num_shards);

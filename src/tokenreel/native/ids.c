@@ -108,6 +108,17 @@ static void fill_ids(const request *q, lane l, int64_t pad, int64_t label_pad) {
     }
 }
 
+typedef struct {
+    const request *request;
+    lane lane;
+    int64_t pad, label_pad;
+} filling;
+
+static void fill(void *given) {
+    const filling *f = given;
+    fill_ids(f->request, f->lane, f->pad, f->label_pad);
+}
+
 PyObject *tokenreel_gather_ids(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *shard_list, *stored_list = NULL, *result = NULL;
@@ -141,10 +152,12 @@ PyObject *tokenreel_gather_ids(PyObject *self, PyObject *args) {
         goto done;
     }
     l.inputs = v[IDS].buf, l.labels = v[TARGETS].buf, l.weights = stored ? v[SHOWN].buf : NULL;
+    filling f = {&q, l, pad, label_pad};
+    const void *lost;
     Py_BEGIN_ALLOW_THREADS;
-    fill_ids(&q, l, pad, label_pad);
+    lost = tokenreel_guarded(fill, &f);
     Py_END_ALLOW_THREADS;
-    result = Py_NewRef(Py_None);
+    result = lost ? tokenreel_raise_lost(lost) : Py_NewRef(Py_None);
 done:
     tokenreel_give_back(stored, stored_list ? PyTuple_Size(stored_list) : 0);
     tokenreel_give_back(shards, PyTuple_Size(shard_list));

@@ -5,7 +5,9 @@
  * Each step asks for the memory of the next for all rows before any row goes on: a batch of rows
  * lies in as many places of tables that no cache holds.
  *
- * Nothing here trusts a plan: what does not fit is left to the caller's general way, which says why.
+ * Nothing here trusts a plan: each table is checked as its numpy reference in rows/ checks it, and what
+ * does not fit is left to the caller's general way, which says why. All of it is guarded (guard.c):
+ * what is allocated is kept in `rows`, whose functions read nothing that is mapped.
  */
 #include "native.h"
 
@@ -137,15 +139,19 @@ static int64_t add_range(scene *c, int64_t position, int64_t length, int begins)
     return 0;
 }
 
+/* Where the window of a row begins; -1 if a plan names one that there is not. */
 static int64_t window_start(const scene *c, int64_t row) {
     const int64_t *kept = at_address(c->source->columns[0]);
-    return (kept ? kept[row] : row) * c->seq_len;
+    int64_t number = kept ? kept[row] : row;
+    return number < 0 || number >= c->source->num_windows ? -1 : number * c->seq_len;
 }
 
 static int64_t add_window(scene *c, int64_t row) {
     const tokenreel_source *s = c->source;
     const int64_t *bounds = at_address(s->bounds);
-    int64_t start = window_start(c, row), rest = bounds[s->num_shards] - start;
+    int64_t start = window_start(c, row);
+    if (start < 0) return TOKENREEL_OTHERWISE;
+    int64_t rest = bounds[s->num_shards] - start;
     return add_range(c, start, rest < c->seq_len + 1 ? rest : c->seq_len + 1, 1);
 }
 
@@ -155,8 +161,9 @@ static int64_t add_packed(scene *c, int64_t row) {
     const int32_t *lengths = at_address(s->columns[2]);
     const uint8_t *flags = at_address(s->columns[3]);
     int64_t p = row_offsets[row], stop = row_offsets[row + 1];
-    if (p < 0 || stop > s->num_pieces) return TOKENREEL_OTHERWISE;
+    if (p < 0 || stop < p || stop > s->num_pieces) return TOKENREEL_OTHERWISE;
     for (; p < stop; p++) {
+        if (lengths[p] < 1) return TOKENREEL_OTHERWISE;
         int64_t missing = add_range(c, positions[p], lengths[p], flags[p] == 1);
         if (missing) return missing;
     }
@@ -165,10 +172,13 @@ static int64_t add_packed(scene *c, int64_t row) {
 
 static int64_t add_episode(scene *c, int64_t row) {
     const tokenreel_source *s = c->source;
+    const int64_t num_tokens = ((const int64_t *)at_address(s->bounds))[s->num_shards];
     const int64_t *starts = at_address(s->columns[0]), *prefix_starts = at_address(s->columns[2]);
     const uint32_t *lengths = at_address(s->columns[1]), *prefix_lengths = at_address(s->columns[3]);
     int64_t prefix = prefix_lengths ? prefix_lengths[row] : 0, missing = 0;
-    if (prefix) missing = add_range(c, prefix_starts[row], prefix, 1);
+    int64_t before = prefix_lengths ? prefix_starts[row] : 0; /* checked also where it is not used */
+    if (lengths[row] < 1 || before < 0 || before > num_tokens - prefix) return TOKENREEL_OTHERWISE;
+    if (prefix) missing = add_range(c, before, prefix, 1);
     return missing ? missing : add_range(c, starts[row], lengths[row], prefix == 0);
 }
 
@@ -183,7 +193,7 @@ PREFETCHING void announce_row(const scene *c, int64_t row, int again) {
     } else if (s->kind == DOCUMENT_WINDOWS && again) {
         const int64_t *bounds = at_address(s->bounds);
         int64_t start = window_start(c, row);
-        if (start < 0 || start >= bounds[s->num_shards]) return; /* a damaged plan: refused later */
+        if (start < 0) return; /* a damaged plan: refused later */
         int64_t n = find_shard(s, start), token = start - bounds[n];
         const tokenreel_shard *shard = &c->shards[s->first_shard + n];
         if (shard->is_open) announce_record(shard->documents, 8, shard->document_marks, token);

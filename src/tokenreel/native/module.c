@@ -24,7 +24,7 @@ static PyMethodDef methods[] = {
     {"pack", tokenreel_pack, METH_VARARGS,
      "pack(lengths, capacity, method, row_offsets, order) -> number of rows"},
     {"scan_lines", tokenreel_scan_lines, METH_VARARGS,
-     "scan_lines(data, start, text_key, id_key, max_bytes, out, table) -> (lines, end of them)"},
+     "scan_lines(data, start, text_key, id_key, max_bytes, out, table) -> (rows, lines, end of them)"},
     {"any_within", tokenreel_any_within, METH_VARARGS,
      "any_within(ids, runs) -> whether a uint32 id lies in one of the (first, length)"},
     {"count_newlines", tokenreel_count_newlines, METH_VARARGS,
@@ -36,7 +36,7 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot slots[] = {{0, NULL}};
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, tokenreel_add_mapping}, {0, NULL}};
 
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT, "tokenreel._native", "Kernels; see tokenreel/native/native.h.", 0,

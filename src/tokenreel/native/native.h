@@ -3,7 +3,8 @@
  * Kernels take buffers (never numpy objects), check every size before the loop, and release the GIL
  * inside it. One file for each thing: store.c narrows, order.c shuffles and mixes, rows.c packs,
  * request.c and lookup.c find the pieces of rows, feed.c fills rows with them (threads.c shares them
- * out), gather.c, ids.c and assemble.c are the kernels that do so.
+ * out), gather.c, ids.c and assemble.c are the kernels that do so. mapping.c maps files, guard.c reads
+ * them though they may be cut off meanwhile.
  */
 #ifndef TOKENREEL_NATIVE_H
 #define TOKENREEL_NATIVE_H
@@ -35,6 +36,16 @@ typedef void (*tokenreel_work)(void *given, Py_ssize_t start, Py_ssize_t stop);
 
 int tokenreel_prepare_threads(void);
 void tokenreel_together(tokenreel_work work, void *given, Py_ssize_t count, Py_ssize_t threads);
+
+/* guard.c: read mapped memory; NULL, or the address at which a page was gone. `reading` is then cut
+ * short wherever it was: it must own nothing, hold no lock and call nothing of Python. */
+typedef void (*tokenreel_reading)(void *given);
+
+const void *tokenreel_guarded(tokenreel_reading reading, void *given);
+
+/* mapping.c: the type Mapping; the error of an address that was gone, which is raised */
+int tokenreel_add_mapping(PyObject *module);
+PyObject *tokenreel_raise_lost(const void *address);
 
 /* json_lines.c */
 PyObject *tokenreel_scan_lines(PyObject *self, PyObject *args);
@@ -115,6 +126,7 @@ typedef struct {
 } tokenreel_piece;
 
 typedef struct {
+    const void *lost;                  /* address of a page that was gone when rows were looked up */
     Py_ssize_t num_rows, num_pieces, num_spans, piece_room, span_room;
     Py_ssize_t *row_offsets;           /* [num_rows + 1] */
     tokenreel_piece *pieces;
@@ -136,7 +148,7 @@ typedef struct {
 
 #define TOKENREEL_SHARE (1 << 16)      /* tokens that are worth a thread */
 
-void tokenreel_fill(const tokenreel_rows *rows, const tokenreel_output *out);
+const void *tokenreel_fill(const tokenreel_rows *rows, const tokenreel_output *out); /* as guarded */
 int tokenreel_add_piece(tokenreel_rows *rows, tokenreel_piece piece);
 int tokenreel_add_span(tokenreel_rows *rows, tokenreel_span span);
 int tokenreel_add_missing(tokenreel_rows *rows, int64_t shard);
@@ -163,7 +175,7 @@ PyObject *tokenreel_gather_ids(PyObject *self, PyObject *args);
 /* lookup.c: the tables of feed/tables.py, all int64; what is called an address is one */
 typedef struct {
     int64_t kind, num_rows, limit, epoch, shuffled, first_shard, num_shards, bounds, token_kind,
-        weighing, stored_bytes, num_pieces, columns[4];
+        weighing, stored_bytes, num_pieces, num_windows, columns[4];
 } tokenreel_source;
 
 typedef struct {
@@ -174,7 +186,8 @@ typedef struct {
 #define TOKENREEL_NO_SOURCE (-1) /* of a row that is padding */
 
 /* What keeps a kernel from making rows, besides a shard that is not open (1 + its place). */
-enum { TOKENREEL_EPOCH = -1, TOKENREEL_OTHERWISE = -2, TOKENREEL_PADDED = -3, TOKENREEL_MEMORY = -4 };
+enum { TOKENREEL_EPOCH = -1, TOKENREEL_OTHERWISE = -2, TOKENREEL_PADDED = -3, TOKENREEL_MEMORY = -4,
+       TOKENREEL_LOST = -5 };
 
 int64_t tokenreel_look_up(const tokenreel_source *sources, const tokenreel_shard *shards,
                           const int32_t *source, const int64_t *row, Py_ssize_t seq_len,

@@ -89,6 +89,20 @@ static int64_t locate(const request *q, int32_t *source, int64_t *row) {
     return missing;
 }
 
+typedef struct {
+    const request *q;
+    const int32_t *source;
+    const int64_t *row;
+    Py_ssize_t seq_len;
+    tokenreel_rows *rows; /* all that is allocated meanwhile is kept here */
+    int64_t missing;
+} lookup;
+
+static void look_up(void *given) {
+    lookup *l = given;
+    l->missing = tokenreel_look_up(l->q->sources, l->q->shards, l->source, l->row, l->seq_len, l->rows);
+}
+
 /* Find the pieces of the rows that are asked for, and their sources unless that is NULL; `rows` is to
  * be freed in any case. */
 int64_t tokenreel_find(const request *q, Py_ssize_t seq_len, int32_t *sources, tokenreel_rows *rows) {
@@ -97,7 +111,12 @@ int64_t tokenreel_find(const request *q, Py_ssize_t seq_len, int32_t *sources, t
     int64_t *row = calloc((size_t)q->count + 1, sizeof *row), missing = TOKENREEL_MEMORY;
     *rows = (tokenreel_rows){0};
     if (source && row && tokenreel_allocate_rows(rows, q->count)) missing = locate(q, source, row);
-    if (!missing) missing = tokenreel_look_up(q->sources, q->shards, source, row, seq_len, rows);
+    if (!missing) {
+        lookup l = {q, source, row, seq_len, rows, 0};
+        const void *lost = tokenreel_guarded(look_up, &l);
+        rows->lost = lost;
+        missing = lost ? TOKENREEL_LOST : l.missing;
+    }
     for (Py_ssize_t i = 0; i < q->count && !missing && sources; i++) sources[i] = source[i];
     free(source);
     free(row);

@@ -82,6 +82,19 @@ static narrow_function choose(const char *kind, int target_itemsize) {
     return NULL;
 }
 
+typedef struct {
+    narrow_function run;
+    const void *from;
+    void *to;
+    Py_ssize_t count, first_bad;
+    uint64_t limit;
+} narrowing;
+
+static void narrow_guarded(void *given) {
+    narrowing *n = given;
+    n->first_bad = n->run(n->from, n->to, n->count, n->limit);
+}
+
 PyObject *tokenreel_narrow(PyObject *self, PyObject *args) {
     (void)self;
     Py_buffer source, target;
@@ -103,11 +116,12 @@ PyObject *tokenreel_narrow(PyObject *self, PyObject *args) {
         PyErr_SetString(PyExc_ValueError, "narrow: buffer sizes do not fit");
         goto done;
     }
-    Py_ssize_t first_bad;
+    narrowing n = {run, source.buf, target.buf, count, -1, limit};
+    const void *lost;
     Py_BEGIN_ALLOW_THREADS;
-    first_bad = run(source.buf, target.buf, count, limit);
+    lost = tokenreel_guarded(narrow_guarded, &n); /* ids of another store may be mapped */
     Py_END_ALLOW_THREADS;
-    result = PyLong_FromSsize_t(first_bad);
+    result = lost ? tokenreel_raise_lost(lost) : PyLong_FromSsize_t(n.first_bad);
 done:
     PyBuffer_Release(&source);
     PyBuffer_Release(&target);

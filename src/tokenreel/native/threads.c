@@ -3,7 +3,7 @@
  * Work is claimed a few items at a time, so that a helper that wakes late does less; one that wakes
  * when all is done is not waited for. Who finds the helpers busy works alone. They touch nothing of
  * Python, are started when first needed and sleep in between. A forked process has none and starts
- * its own.
+ * its own. Work guards what it reads by itself (guard.c): nobody is cut short between two claims.
  */
 #if defined(__linux__)
 #define _DEFAULT_SOURCE /* pthread_sigmask */
@@ -82,7 +82,9 @@ static void *help(void *nothing) {
 static void start_helpers(int count) {
     sigset_t all, before;
     pthread_t helper;
-    sigfillset(&all); /* signals are for the threads of Python */
+    sigfillset(&all); /* signals are for the threads of Python; faults are for who makes them */
+    const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGABRT};
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&all, faults[i]);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (pool.num_helpers < count && !pthread_create(&helper, NULL, help, NULL)) {
         pthread_detach(helper);

@@ -1,13 +1,14 @@
 """A typed array that lies in a file, read by mapping or by pread.
 
-Mapping is the default: no copy, no memory of its own, shared by processes. A
-mapped file that is truncated meanwhile kills the reader by SIGBUS; `pread` costs
-a copy and raises an error instead.
+Mapping is the default: no copy, no memory of its own, shared by processes, no descriptor
+(mappings.py). A mapped file that is truncated meanwhile is a DamageError where a kernel
+reads it, which is what makes batches (native/guard.c). Whatever else reads the array, numpy
+above all, is killed by SIGBUS: that is the one exception. `pread` costs a copy, maps
+nothing and raises an error always.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from tokenreel.errors import ConfigError, DamageError
+from tokenreel.store.mappings import map_file, with_descriptor
 
 MODES = ("mmap", "pread")
 
@@ -58,16 +60,17 @@ class ArrayFile:
         self.check_size()
         if self.count == 0:
             return np.empty(0, self.dtype)
+        if self.offset % self.dtype.itemsize:
+            return self.read(0, self.count)  # a kernel reads no number across two words
         try:
-            with self.path.open("rb") as file:
-                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            mapped = map_file(self.path)
             return np.frombuffer(mapped, self.dtype, self.count, self.offset)
         except (OSError, ValueError) as error:
             self.check_size()  # the file may have gone or changed since the last check
             raise DamageError(
                 f"cannot be mapped: {error}",
                 where=self.path,
-                remedy='raise vm.max_map_count, or open the store with mode="pread"',
+                remedy='open the store with mode="pread", or move it to another file system',
             ) from error
 
     def read(self, start: int, stop: int) -> np.ndarray:
@@ -75,7 +78,8 @@ class ArrayFile:
         if start == stop:
             return np.empty(0, self.dtype)
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            flags = os.O_RDONLY | os.O_CLOEXEC
+            descriptor = with_descriptor(lambda: os.open(self.path, flags), self.path)
             try:
                 return self._read(descriptor, start, stop)
             finally:
@@ -86,6 +90,10 @@ class ArrayFile:
                 where=self.path,
                 remedy="restore the file, or open the store again if it was replaced",
             ) from error
+
+    def whole(self, mode: str) -> np.ndarray:
+        """Return the whole array: mapped (mode mmap), or a copy of it (mode pread)."""
+        return self.map() if mode == "mmap" else self.read(0, self.count)
 
     def _read(self, descriptor: int, start: int, stop: int) -> np.ndarray:
         position = self.offset + start * self.dtype.itemsize

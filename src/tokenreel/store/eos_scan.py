@@ -77,6 +77,7 @@ def index_file(sidecar: Sidecar, *, mode: str) -> IndexFile:
         path=sidecar.path,
         count=sidecar.num_documents,
         load=lambda: _load(sidecar, mode),
+        is_mapped=mode == "mmap",
     )
 
 
@@ -258,7 +259,7 @@ def _verified(sidecar: Sidecar, mode: str) -> np.ndarray | None:
     """Return the offsets if they are what the record vouches for."""
     file = ArrayFile(path=sidecar.path, dtype=OFFSET, count=sidecar.num_documents + 1)
     try:
-        offsets = file.map() if mode == "mmap" else file.read(0, file.count)
+        offsets = file.whole(mode)
     except (DamageError, OSError):
         return None
     view = offsets.data.cast("B")

@@ -1,39 +1,48 @@
 """One shard, opened for reading.
 
 Opening costs nothing; each file is mapped when it is first touched, and an index
-is checked from end to end before anything is sliced by it.
+is checked from end to end before anything is sliced by it. What is mapped may be let go
+again (mappings.py), and is mapped anew at the next touch; what was checked is not checked
+twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence, Set
+from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from tokenreel.errors import DamageError, StoreError
 from tokenreel.store.arrays import ArrayFile
 from tokenreel.store.documents import DocumentIndex, check_index, find_documents
+from tokenreel.store.id_range import check_file_ids, check_id_range
+from tokenreel.store.mappings import MAPPINGS, check_descriptors, lazy
 from tokenreel.store.origins import read_origin
 from tokenreel.text.provenance import Provenance
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFile:
-    """A document index that is loaded when first asked."""
+    """A document index that is loaded when first asked; `is_mapped` if it is then in no memory."""
 
     path: Path
     count: int
     load: Callable[[], DocumentIndex]
+    is_mapped: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
     """Tokens and what belongs to them: documents, turns, weights, provenance.
 
-    `continues`: its last document goes on in the next shard.
+    `continues`: its last document goes on in the next shard. `id_limit`: tokens are refused
+    from this id on, when they are first touched; None: they are not looked at.
     """
 
     name: str
@@ -45,6 +54,14 @@ class Shard:
     string_file: ArrayFile | None = None
     continues: bool = False
     mode: str = "mmap"
+    id_limit: int | None = None
+
+    def checking_ids(self, limit: int) -> Shard:
+        """Return the same shard, which raises VocabularyError for an id of `limit` or more."""
+        checked = copy(self)
+        checked.let_go({"tokens"})
+        object.__setattr__(checked, "id_limit", limit)
+        return checked
 
     @property
     def num_tokens(self) -> int:
@@ -62,41 +79,78 @@ class Shard:
         optional = (self.turn_file, self.weight_file, self.origin_file, self.string_file)
         return (self.token_file, *(file for file in optional if file is not None))
 
-    @cached_property
+    @property
+    def num_mapped(self) -> int:
+        """How many of its files are mapped when all that batches need of it is touched."""
+        if self.mode != "mmap":
+            return 0
+        index = self.index_file is not None and self.index_file.is_mapped
+        return 1 + index + (self.turn_file is not None) + (self.weight_file is not None)
+
+    @lazy
     def tokens(self) -> np.ndarray:
         """All tokens, zero-copy (mode mmap)."""
-        return self.token_file.map()
+        if self.id_limit is not None:
+            self._once("ids", lambda: check_file_ids(self.token_file, self.id_limit))
+        return self._kept("tokens", self.token_file.map())
 
-    @cached_property
+    @lazy
     def documents(self) -> DocumentIndex:
         """The document index, checked from end to end."""
-        if self.index_file is None:
+        file = self.index_file
+        if file is None:
             raise DamageError(
                 "this layout has no document index",
                 where=self.token_file.path,
                 remedy="open the store with eos_id=… to find documents by their end token",
             )
-        index = self.index_file.load()
-        check_index(index, num_tokens=self.num_tokens, where=self.index_file.path)
-        return index
+        index = file.load()
+        self._once(
+            "documents",
+            lambda: check_index(index, num_tokens=self.num_tokens, where=file.path),
+        )
+        return self._kept("documents", index) if file.is_mapped else index
 
-    @cached_property
+    @lazy
     def turns(self) -> np.ndarray | None:
         """The turn table (TURN), starts counted from the shard's first token; checked."""
-        if self.turn_file is None:
+        file = self.turn_file
+        if file is None:
             return None
-        turns = self._whole(self.turn_file)
-        check_turns(turns, num_tokens=self.num_tokens, where=self.turn_file.path)
-        return turns
+        turns = file.whole(self.mode)
+        self._once("turns", lambda: check_turns(turns, num_tokens=self.num_tokens, where=file.path))
+        return self._kept("turns", turns)
 
-    @cached_property
+    @lazy
     def weights(self) -> np.ndarray | None:
         """Loss weights per token, zero-copy (mode mmap), or None."""
-        return None if self.weight_file is None else self.weight_file.map()
+        return None if self.weight_file is None else self._kept("weights", self.weight_file.map())
+
+    def _kept(self, name: str, mapped: T) -> T:
+        """Return what was mapped for an attribute, noted as one that may be let go."""
+        if self.mode == "mmap":
+            MAPPINGS.keep(self, name)
+        return mapped
+
+    def let_go(self, names: Set[Hashable]) -> None:
+        """Drop the mapped files of these attributes; whoever holds an array keeps it."""
+        for name in names:
+            self.__dict__.pop(str(name), None)
+            MAPPINGS.forget(self, name)
+
+    def _once(self, name: str, check: Callable[[], None]) -> None:
+        """Check something unless that was done before what was checked was let go."""
+        done: set[str] = self.__dict__.setdefault("_checked", set())
+        if name not in done:
+            check()
+            done.add(name)
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Return tokens start to stop: a view (mode mmap) or a copy (mode pread)."""
-        return self._slice(self.token_file, "tokens", start, stop)
+        tokens = self._slice(self.token_file, "tokens", start, stop)
+        if self.id_limit is not None and self.mode == "pread":  # there is no touch of all of them
+            check_id_range(tokens, self.id_limit, where=self.token_file.path, start=start)
+        return tokens
 
     def read_weights(self, start: int, stop: int) -> np.ndarray | None:
         """Return the stored weights of tokens start to stop, or None where none are stored."""
@@ -154,14 +208,11 @@ class Shard:
         where = self.string_file.path
         return [read_origin(record, self._strings, where=where) for record in records]
 
-    @cached_property
+    @lazy
     def _strings(self) -> np.ndarray:
         if self.string_file is None:
             return np.empty(0, np.uint8)
-        return self._whole(self.string_file)
-
-    def _whole(self, file: ArrayFile) -> np.ndarray:
-        return file.map() if self.mode == "mmap" else file.read(0, file.count)
+        return self._kept("_strings", self.string_file.whole(self.mode))
 
     def _slice(self, file: ArrayFile, name: str, start: int, stop: int) -> np.ndarray:
         if not 0 <= start <= stop <= self.num_tokens:
@@ -175,6 +226,11 @@ class Shard:
         """Raise DamageError if a file has changed its size."""
         for file in self.files:
             file.check_size()
+
+
+def check_mappable(shards: Sequence[Shard], *, where: Path) -> None:
+    """Raise LimitError if the process may not have all that batches need of these shards mapped."""
+    check_descriptors(sum(shard.num_mapped for shard in shards), where=where)
 
 
 def check_turns(turns: np.ndarray, *, num_tokens: int, where: Path) -> None:

@@ -122,7 +122,10 @@ def _shard(
         name=tokens_path.name,
         token_file=tokens,
         index_file=IndexFile(
-            path=index_path, count=count, load=lambda: _load_index(index, tokens, count, mode)
+            path=index_path,
+            count=count,
+            load=lambda: _load_index(index, tokens, count, mode),
+            is_mapped=mode == "mmap",
         ),
         mode=mode,
     )
@@ -151,7 +154,7 @@ def _count_examples(index: ArrayFile, tokens: ArrayFile, examples: int | None) -
 
 
 def _load_index(index: ArrayFile, tokens: ArrayFile, count: int, mode: str) -> DocumentIndex:
-    offsets = index.map() if mode == "mmap" else index.read(0, index.count)
+    offsets = index.whole(mode)
     first = int(offsets[0]) if len(offsets) else tokens.count
     if first != 0 and tokens.count:
         raise DamageError(

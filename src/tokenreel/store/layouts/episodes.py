@@ -168,6 +168,7 @@ def _shard(
             path=index.path,
             count=index.count // 2,
             load=partial(load_index, index, options.mode),
+            is_mapped=options.mode == "mmap",
         ),
         weight_file=_mask(folder, tokens) if masked else None,
         mode=options.mode,
@@ -218,8 +219,7 @@ def _check_masks(shards: list[Shard]) -> None:
 
 
 def _load_index(index: ArrayFile, mode: str) -> Pairs:
-    values = index.map() if mode == "mmap" else index.read(0, index.count)
-    return Pairs(values.reshape(-1, 2))
+    return Pairs(index.whole(mode).reshape(-1, 2))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

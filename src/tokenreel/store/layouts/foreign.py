@@ -22,7 +22,7 @@ from tokenreel.store.fingerprint import sampled_fingerprint
 from tokenreel.store.layouts.listing import BROKEN, split_order
 from tokenreel.store.layouts.metadata import Metadata
 from tokenreel.store.options import OpenOptions, check_edges, infer_dtype
-from tokenreel.store.shard import Shard
+from tokenreel.store.shard import Shard, check_mappable
 from tokenreel.store.split import Split
 from tokenreel.store.store import Store
 
@@ -137,6 +137,7 @@ def assemble(
         name: Split(name, _with_documents(shards[name], options, vocab_size))
         for name in split_order(shards)
     }
+    check_mappable([shard for split in splits.values() for shard in split.shards], where=path)
     for split in splits.values():
         for shard in _spread(split.shards, EDGE_SHARDS):
             check_edges(shard.token_file, vocab_size, dtype_source=declared.source)

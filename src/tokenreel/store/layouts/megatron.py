@@ -207,6 +207,7 @@ def _shard(prefix: Path, header: Header, dtype: np.dtype, mode: str) -> Shard:
             path=header.path,
             count=header.num_entries - 1,
             load=lambda: _load_index(header, tokens, mode),
+            is_mapped=mode == "mmap",
         ),
         mode=mode,
     )
@@ -228,8 +229,7 @@ def _tokens_end(header: Header) -> int:
 
 def _load_index(header: Header, tokens: ArrayFile, mode: str) -> DocumentIndex:
     size = header.path.stat().st_size
-    whole = ArrayFile(path=header.path, dtype=np.dtype(np.uint8), count=size)
-    data = whole.map() if mode == "mmap" else whole.read(0, size)
+    data = ArrayFile(path=header.path, dtype=np.dtype(np.uint8), count=size).whole(mode)
 
     def array(name: str) -> np.ndarray:
         start, dtype, count = header.array(name)

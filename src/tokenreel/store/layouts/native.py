@@ -22,7 +22,7 @@ from tokenreel.store.manifest import (
 from tokenreel.store.options import OpenOptions
 from tokenreel.store.origins import ORIGIN
 from tokenreel.store.record import RECORD_SUFFIX
-from tokenreel.store.shard import IndexFile, Shard
+from tokenreel.store.shard import IndexFile, Shard, check_mappable
 from tokenreel.store.split import Split
 from tokenreel.store.store import Store
 from tokenreel.store.target import BUILD_FOLDER
@@ -68,6 +68,7 @@ def _open(path: Path, manifest: Manifest, options: OpenOptions) -> Store:
         name: Split(name, [open_shard(path, item, manifest.facts, options.mode) for item in shards])
         for name, shards in manifest.splits.items()
     }
+    check_mappable([shard for split in splits.values() for shard in split.shards], where=path)
     _check_small_indexes(splits)
     return Store(
         path=path,
