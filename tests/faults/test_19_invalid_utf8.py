@@ -1,6 +1,7 @@
-"""Fault 19: invalid UTF-8, lone surrogates, a byte order mark, NUL.
+"""Fault 19: invalid UTF-8, lone surrogates, a text full of NUL.
 
-An error with line and byte offset; skipped only on request, and then counted.
+An error with line and byte offset; skipped only on request, and then counted. A byte order mark
+in front and a NUL here and there are no faults: tests/text/sources/test_dirt.py.
 """
 
 from __future__ import annotations
@@ -21,10 +22,7 @@ IN_JSONL = [
     ("lone surrogate", b'{"text": "a\\ud800"}', 11, "ud800"),
     ("lone surrogate", b'{"text": "a\\udc00\\ud800"}', 11, "udc00"),
     ("lone surrogate", b'{"text": "\xed\xa0\x80"}', 10, "got ed a0 80"),
-    ("byte order mark", b'\xef\xbb\xbf{"text": "a"}', 0, ""),
-    ("byte order mark", b'{"text": "\\ufeffa"}', 0, ""),
-    ("NUL in text", b'{"text": "a\\u0000"}', 11, r"got \u0000"),
-    ("NUL in text", rb'{"text": "\\u0000 \\\u0000"}', 20, r"got \u0000"),
+    ("text full of NUL", b'{"text": "' + b"h\\u0000" * 16 + b'"}', 0, "at character 1"),
 ]
 
 
@@ -72,8 +70,6 @@ def test_jsonl_skips_on_request_and_counts(
         ("invalid UTF-8", b"one\ntwo\n\xc3", 3, 8),
         ("invalid UTF-8", "one\n".encode("utf-16"), 1, 0),
         ("invalid UTF-8", b"\xed\xa0\x80", 1, 0),
-        ("byte order mark", b"\xef\xbb\xbfone", 1, 0),
-        ("NUL in text", b"one\n\ntwo\0", 3, 8),
     ],
 )
 def test_text_files_name_line_and_byte(
@@ -88,6 +84,12 @@ def test_text_files_name_line_and_byte(
     assert reader.skipped.places == [
         {"reason": reason, "file": "b.md", "row": line - 1, "byte": byte}
     ]
+
+
+def test_utf16_without_a_mark_is_refused_though_it_is_valid_utf8(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("A page of text.\n".encode("utf-16-le"))
+    with pytest.raises(InputError, match=r"a\.txt: text full of NUL \(got .*convert it to UTF-8"):
+        list(read(tmp_path / "a.txt"))
 
 
 def test_what_only_looks_wrong_is_kept(tmp_path: Path) -> None:

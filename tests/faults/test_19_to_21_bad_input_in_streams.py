@@ -20,8 +20,8 @@ GOOD = b'{"text": "fine and long enough"}\n'
 BAD = [
     (b'{"text": "a\xffb"}', "invalid UTF-8 at byte"),
     (b'{"text": "a\\ud800"}', "lone surrogate at byte"),
-    (b'{"text": "a\\u0000"}', "NUL in text at byte"),
-    (b'\xef\xbb\xbf{"text": "a"}', "byte order mark at byte"),
+    (b'{"text": "' + b"h\\u0000" * 16 + b'"}', "text full of NUL at byte"),
+    (b'{"text": "a", "text": "b"}', "a key twice in one object"),
     (b'{"text": "cut', r"broken JSON \(.*at byte"),
     (b'{"no": "text"}', "missing key"),
 ]
@@ -49,6 +49,15 @@ def test_a_bad_record_is_an_error_with_its_place_or_is_skipped_and_counted(
     batches += take(resumed, 99)
     assert "".join(documents_in(batches)).count("fine") == 9
     assert stats_of(resumed.get_state(), seq_len=24)["skipped_records"] == 1
+
+
+def test_a_mark_is_removed_and_a_nul_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(
+        b'\xef\xbb\xbf{"text": "\\ufefffirst and long"}\n{"text": "nul \\u0000 inside"}'
+    )
+    found = "".join(documents_in(take(stream_of(path, shuffle=False), 99)))
+    assert "\ufeff" not in found and "first and long" in found and "nul \0 inside" in found
 
 
 def test_an_overlong_line_is_refused_in_bounded_memory(tmp_path: Path) -> None:

@@ -119,7 +119,8 @@ def test_zstd_content_is_that_of_the_reference_decoder_from_any_byte(
     path = tmp_path_factory.mktemp("zstd") / "a.zst"
     compressor = zstandard.ZstdCompressor(level=level, write_checksum=checksum)
     path.write_bytes(compressor.compress(data))
-    assert b"".join(uncompressed_blocks(path, ReadOptions(), start=start)) == data[start:]
+    options = ReadOptions(max_ratio=1e6)
+    assert b"".join(uncompressed_blocks(path, options, start=start)) == data[start:]
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
@@ -128,7 +129,8 @@ def test_a_bomb_is_refused_at_the_limit_in_bounded_memory(tmp_path: Path, suffix
     blank = (b" " * 9_999 + b"\n") * 1_000
     path.write_bytes(pack(blank, suffix) * 30)  # 286 MiB of blank lines
     assert path.stat().st_size < MIB
-    for settings_, named in [({}, "max_ratio"), ({"max_uncompressed_bytes": 9 * MIB}, "max_unc")]:
+    bounded = {"max_uncompressed_bytes": 9 * MIB, "max_ratio": 1e6}
+    for settings_, named in [({}, "max_ratio"), (bounded, "max_unc")]:
         tracemalloc.start()
         try:
             with pytest.raises(InputError, match=f"expands past {named}.*; raise {named}"):
@@ -137,6 +139,26 @@ def test_a_bomb_is_refused_at_the_limit_in_bounded_memory(tmp_path: Path, suffix
         finally:
             tracemalloc.stop()
         assert peak < 10 * MIB
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_a_bomb_is_refused_before_much_of_it_is_unpacked(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"bomb.jsonl{suffix}"
+    data = pack(b"\n" * (96 * MIB), suffix)
+    path.write_bytes(data)
+    unpacked = 0
+    with pytest.raises(InputError, match="expands past max_ratio"):
+        for block in uncompressed_blocks(path, ReadOptions()):
+            unpacked += len(block)
+    # A step of 64 KiB may be unpacked to 250 times as much before it is held to be a bomb.
+    assert unpacked <= 250 * (64 << 10) + MIB
+    assert sum(map(len, uncompressed_blocks(path, ReadOptions(max_ratio=1e6)))) == 96 * MIB
+
+
+def test_a_small_file_may_be_as_repetitive_as_it_likes(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(pack(b"\n" * MIB, ".gz"))
+    assert len(b"".join(uncompressed_blocks(path, ReadOptions()))) == MIB
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])

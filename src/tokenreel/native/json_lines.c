@@ -2,11 +2,11 @@
  *
  * scan_lines: take the text (and the id) out of JSON lines, as UTF-8, without making objects.
  *
- * The scanner accepts or declines. It accepts a line only if it has understood all of it: one
- * object, strict JSON, strict UTF-8, the text there once and without NUL or a mark at its start. At
- * the first line it is not sure of it stops, and Python looks at that line: what is wrong with it,
- * or whether anything is, is said in one place only. The reference is `parse_line` in
- * text/sources/jsonl.py.
+ * The scanner accepts or declines. It accepts a line only if it has understood all of it: a blank
+ * line, or one object, strict JSON, strict UTF-8, text and id there once, no NUL, no mark at the
+ * start of the text. At the first line it is not sure of it stops, and Python looks at that line:
+ * what is wrong with it, or whether anything is, is said in one place only. The reference is
+ * `parse_line` in text/sources/jsonl.py.
  */
 #include "native.h"
 
@@ -105,7 +105,7 @@ static int take_escape(scanner *s) {
     }
     if (c != 'u') return 0;
     int32_t code = four_hex(s->at, s->end);
-    if (code <= 0) return 0; /* NUL is no text: Python says so */
+    if (code <= 0) return 0; /* NUL: Python counts it */
     s->at += 4;
     if (code >= 0xD800 && code < 0xE000) {
         if (code >= 0xDC00 || s->end - s->at < 6 || s->at[0] != '\\' || s->at[1] != 'u') return 0;
@@ -279,9 +279,10 @@ static int equals(const byte *start, const byte *stop, key name) {
     return stop - start == name.length && !memcmp(start, name.bytes, (size_t)name.length);
 }
 
-/* One row of the table that is filled: where text and id lie in `out`, where the line began. */
+/* One row of the table that is filled: where text and id lie in `out`, where the line began, and
+ * how many lines came before it. */
 typedef struct {
-    int64_t text_start, text_stop, id_start, id_stop, line_start;
+    int64_t text_start, text_stop, id_start, id_stop, line_start, line_number;
 } found;
 
 static int has_bad_start(const byte *text, const byte *stop) {
@@ -307,8 +308,11 @@ static int take_member(scanner *s, key text, key id, const byte *base, found *ro
         return 1;
     }
     if (id.bytes == NULL || !equals(start, stop, id)) return pass_value(s, 0);
-    if (row->id_start >= 0 || s->at >= s->end) return 0;
-    if (take_word(s, "null")) return 1;
+    if (row->id_stop >= 0 || s->at >= s->end) return 0; /* an id came before, or a null */
+    if (take_word(s, "null")) {
+        row->id_stop = 0;
+        return 1;
+    }
     if (*s->at == '"') {
         if (!take_string(s)) return 0;
     } else {
@@ -323,10 +327,12 @@ static int take_member(scanner *s, key text, key id, const byte *base, found *ro
     return 1;
 }
 
-/* Take one line with its newline, which only the last line of all may lack. */
+/* Take one line with its newline, which only the last line of all may lack; a blank line has no
+ * text. */
 static int take_line(scanner *s, key text, key id, const byte *base, found *row) {
     row->text_start = row->id_start = row->id_stop = -1;
     skip_space(s);
+    if (s->at == s->end || take(s, '\n')) return 1;
     if (!take(s, '{')) return 0;
     do {
         skip_space(s);
@@ -347,7 +353,7 @@ PyObject *tokenreel_scan_lines(PyObject *self, PyObject *args) {
                           &id.length, &max_bytes, &out, &table))
         return NULL;
     PyObject *result = NULL;
-    Py_ssize_t capacity = table.len / (Py_ssize_t)sizeof(found), count = 0;
+    Py_ssize_t capacity = table.len / (Py_ssize_t)sizeof(found), count = 0, lines = 0;
     if (start < 0 || start > data.len || out.len < data.len - start) {
         PyErr_SetString(PyExc_ValueError, "scan_lines: buffer sizes do not fit");
         goto done;
@@ -364,11 +370,12 @@ PyObject *tokenreel_scan_lines(PyObject *self, PyObject *args) {
             break;
         }
         row.line_start = line - base;
-        rows[count++] = row;
+        row.line_number = lines++;
+        if (row.text_start >= 0) rows[count++] = row;
         line = s.at;
     }
     Py_END_ALLOW_THREADS;
-    result = Py_BuildValue("nn", count, (Py_ssize_t)(line - base));
+    result = Py_BuildValue("nnn", count, lines, (Py_ssize_t)(line - base));
 done:
     PyBuffer_Release(&data);
     PyBuffer_Release(&out);

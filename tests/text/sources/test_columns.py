@@ -44,6 +44,9 @@ HOSTILE = [
     b'{"text": "\xef\xbb\xbfmark"}',
     b'{"text": "mark inside \xef\xbb\xbf"}',
     b'\xef\xbb\xbf{"text": "a"}',
+    b'\xef\xbb\xbf{"text": "\\ufeff\xef\xbb\xbfa\\u0000"}',
+    b"\xef\xbb\xbf",
+    b'{"text": "' + b"h\\u0000" * 20 + b'"}',
     b'{"text": "\\ud800"}',
     b'{"text": "\\udc00\\ud800"}',
     b'{"text": "\\ud83d\\ude00 \\uD83D\\uDE00"}',
@@ -68,6 +71,12 @@ HOSTILE = [
     b'{"id": "\\u00e9\\n", "text": "a"}',
     b'{"text": "a", "id": null, "id": 5}',
     b'{"text": "a", "id": 5, "id": null}',
+    b'{"text": "a", "id": null, "id": null}',
+    b'{"text": "a", "n": 1, "n": 2}',
+    b"",
+    b" \t\r",
+    b"\x0b",
+    b"                                    ",
     b'{"text": "a", "id": -0}',
     b'{"text": "a", "id": -12}',
     b'{"text": "a", "id": 007}',
@@ -249,8 +258,8 @@ def test_the_kernel_takes_ordinary_lines_and_stops_at_the_first_it_is_not_sure_o
     ]
     data = b"\n".join([*good, b'{"text": 5}', *good])
     out, table = bytearray(len(data)), np.zeros(9, FOUND)
-    count, stop = extension.scan_lines(data, 0, b"text", b"id", 1 << 20, out, table)
-    assert (count, data[stop:]) == (3, b"\n".join([b'{"text": 5}', *good]))
+    count, num_lines, stop = extension.scan_lines(data, 0, b"text", b"id", 1 << 20, out, table)
+    assert (count, num_lines, data[stop:]) == (3, 3, b"\n".join([b'{"text": 5}', *good]))
     texts = [bytes(out[row["text_start"] : row["text_stop"]]).decode() for row in table[:3]]
     assert texts == ["plain", "\né😀", "日本 é"]
     ids = [bytes(out[row["id_start"] : row["id_stop"]]) for row in table[1:3]]
@@ -283,7 +292,7 @@ def test_long_texts_are_read_as_json_reads_them_wherever_their_escapes_fall(
     spelled = "".join(part if isinstance(part, str) else "x" * part for part in parts)
     data = f'{{"text": "{spelled}"}}'.encode()
     out, table = bytearray(len(data)), np.zeros(1, FOUND)
-    assert extension.scan_lines(data, 0, b"text", None, 1 << 20, out, table) == (1, len(data))
+    assert extension.scan_lines(data, 0, b"text", None, 1 << 20, out, table) == (1, 1, len(data))
     text = bytes(out[table["text_start"][0] : table["text_stop"][0]]).decode()
     assert text == json.loads(data)["text"]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -10,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenreel.errors import ConfigError, InputError
+from tokenreel.errors import ConfigError, InputError, NoInputError
 from tokenreel.text.sources import Record, open_source
 from tokenreel.text.sources.files import natural_key
 from tokenreel.text.sources.folder import FileSource
@@ -106,3 +109,50 @@ def test_natural_order_is_total_whatever_the_order_before(found: list[str], chan
 
 def test_natural_order_counts_numbers() -> None:
     assert sorted(["p10", "p9", "p010", "q1"], key=natural_key) == ["p9", "p010", "p10", "q1"]
+
+
+def special_files(folder: Path) -> dict[str, Path]:
+    os.mkfifo(folder / "pipe.txt")
+    # The path of a socket has a hundred bytes at most.
+    with socket.socket(socket.AF_UNIX) as listening, tempfile.TemporaryDirectory() as short:
+        listening.bind(f"{short}/s")
+        Path(f"{short}/s").rename(folder / "socket.jsonl")
+    return {
+        "a pipe": folder / "pipe.txt",
+        "a socket": folder / "socket.jsonl",
+        "a device": Path("/dev/zero"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["text", "jsonl", "parquet", None])
+def test_a_pipe_a_socket_and_a_device_are_refused_at_once(tmp_path: Path, kind: str | None) -> None:
+    for name, path in special_files(tmp_path).items():
+        with pytest.raises(InputError) as caught:
+            open_source(path, kind=kind)
+        assert str(caught.value) == (
+            f"{path}: not a file that can be read twice (expected a regular file, got {name}); "
+            "write what it gives to a file, or pass it as texts=…"
+        )
+
+
+def test_a_folder_and_a_glob_pass_over_pipes(tmp_path: Path, read_all: Reading) -> None:
+    special_files(tmp_path)
+    fill(tmp_path, {"a.txt": "fine"})
+    assert names(read_all(open_source(tmp_path))) == ["a.txt"]
+    assert names(read_all(open_source(f"{tmp_path}/*.txt"))) == ["a.txt"]
+
+
+@pytest.mark.parametrize("spec", ["a\0b.txt", "a\0*.txt", "\ud800.txt", "\ud800*.txt", "*\udcff["])
+def test_what_can_be_no_path_is_no_file(tmp_path: Path, spec: str) -> None:
+    with pytest.raises(NoInputError, match="no file matches"):
+        open_source(f"{tmp_path}/{spec}")
+
+
+def test_a_name_that_is_not_utf8_is_read_and_shown(tmp_path: Path, read_all: Reading) -> None:
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.txt")
+    Path(path).write_text("fine")
+    [record] = read_all(open_source(path))
+    assert (record.text, record.provenance.file) == ("fine", r"caf\xe9.txt")
+    (tmp_path / r"caf\xe9.txt").write_text("another")
+    with pytest.raises(ConfigError, match=r"two files have the same name \(got caf"):
+        open_source(tmp_path)

@@ -67,8 +67,8 @@ def test_an_iterator_is_not_held_in_memory() -> None:
 def test_bad_strings_are_refused_like_those_of_files(read_all: Reading) -> None:
     with pytest.raises(InputError, match=r"\(memory\):2: lone surrogate \(got '\\ud800'"):
         read_all(InMemory(["fine", "\ud800"]))
-    with pytest.raises(InputError, match=r"\(memory\):1: NUL in text"):
-        read_all(InMemory([[{"role": "user", "content": "a\0"}]]))
+    with pytest.raises(InputError, match=r"\(memory\):1: lone surrogate"):
+        read_all(InMemory([[{"role": "user", "content": "a\udc00"}]]))
 
 
 def test_several_kinds_of_sources_are_one(tmp_path: Path, read_all: Reading) -> None:
@@ -79,9 +79,10 @@ def test_several_kinds_of_sources_are_one(tmp_path: Path, read_all: Reading) -> 
 
 
 def test_each_of_several_sources_keeps_its_own_policy(read_all: Reading) -> None:
-    strict, lenient = InMemory(["fine", "\0"]), InMemory(["\0", "fine"], options=SKIPPING)
+    bad = "\ud800"
+    strict, lenient = InMemory(["fine", bad]), InMemory([bad, "fine"], options=SKIPPING)
     source = open_source([lenient, strict])
-    with pytest.raises(InputError, match="NUL"):
+    with pytest.raises(InputError, match="lone surrogate"):
         read_all(source)
     assert [record.text for record in source.read(source.ranges(1 << 40)[0])] == ["fine"]
 
@@ -90,9 +91,9 @@ def test_an_unknown_setting_suggests_the_nearest(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
     with pytest.raises(ConfigError, match=r"'text_keys'.*did you mean 'text_key'\?"):
         open_source(tmp_path / "a.txt", text_keys="body")
-    with pytest.raises(ConfigError, match="unknown setting 'max_retries'"):
+    with pytest.raises(ConfigError, match="max_retries does not apply to this source"):
         open_source("roam", path=str(tmp_path), max_retries=3)
-    with pytest.raises(ConfigError, match="unknown setting 'split' for this source"):
+    with pytest.raises(ConfigError, match="split does not apply to this source"):
         open_source(tmp_path / "a.txt", split="train")
 
 

@@ -9,7 +9,7 @@ lost. Concatenated gzip members and zstd frames are one file, as their tools hol
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import RawIOBase
 from pathlib import Path
 from typing import BinaryIO
@@ -21,7 +21,9 @@ from tokenreel.text.sources.zstd import zstd_blocks
 
 BLOCK_BYTES = MIB
 # Small files may honestly be very repetitive; a bomb is one that is large as well.
-RATIO_GRACE_BYTES = 64 * MIB
+RATIO_GRACE_BYTES = MIB
+# Read in small steps, so that what is unpacked is held against what it is unpacked from.
+COMPRESSED_BYTES = 1 << 16
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
@@ -50,8 +52,13 @@ def fill(file: RawIOBase, buffer: memoryview) -> int:
     return filled
 
 
-def uncompressed_blocks(path: Path, options: ReadOptions, *, start: int = 0) -> Iterator[bytes]:
-    """Yield what a compressed (or plain) file holds, from byte `start` of the content on."""
+def uncompressed_blocks(
+    path: Path, options: ReadOptions, *, start: int = 0, at: Callable[[int], None] = lambda _: None
+) -> Iterator[bytes]:
+    """Yield what a compressed (or plain) file holds, from byte `start` of the content on.
+
+    Before each block of a compressed file `at` is told how much of the file has been read.
+    """
     compression = COMPRESSIONS.get(path.suffix)
     if compression is None:
         yield from plain_blocks(path, start=start)
@@ -61,6 +68,7 @@ def uncompressed_blocks(path: Path, options: ReadOptions, *, start: int = 0) -> 
     with path.open("rb") as file:
         for block in decode(file, path):
             position += len(block)
+            at(file.tell())
             _check_expansion(position, file, path, options)
             if position > start:
                 yield block[max(0, start - (position - len(block))) :]
@@ -70,7 +78,7 @@ def gzip_blocks(file: BinaryIO, path: Path) -> Iterator[bytes]:
     """Yield what the members of a gzip file hold."""
     member = zlib.decompressobj(wbits=31)
     num_members, fed = 0, False
-    while data := file.read(BLOCK_BYTES):
+    while data := file.read(COMPRESSED_BYTES):
         full = False
         while data or full:
             fed = True

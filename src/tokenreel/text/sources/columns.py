@@ -12,6 +12,7 @@ short way: the rest of the range is read record by record.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -23,25 +24,31 @@ from tokenreel import native
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.sources.blocks import COMPRESSIONS, fill, uncompressed_blocks
 from tokenreel.text.sources.jsonl import line_steps, parse_line
+from tokenreel.text.sources.lines import count_newlines
 from tokenreel.text.sources.options import MIB, ReadOptions
 from tokenreel.text.sources.protocol import Range, Reader
-from tokenreel.text.sources.record import Record, Skipped
+from tokenreel.text.sources.record import Record, Skipped, Tally
 from tokenreel.text.sources.rows import too_long
 
 WINDOW_BYTES = 2 * MIB  # what the fastest tokenizer encodes fastest
 LINE_BYTES = 8 * MIB
-MAX_LINES = 1 << 13  # of a call of the kernel
+MAX_LINES = 1 << 13  # with a document, of a call of the kernel
 Window = tuple[bytes | bytearray, int]  # lines, and where the last whole one ends
 FOUND = np.dtype(
-    [(name, np.int64) for name in ("text_start", "text_stop", "id_start", "id_stop", "line_start")]
+    [
+        (name, np.int64)
+        for name in ("text_start", "text_stop", "id_start", "id_stop", "line_start", "line_number")
+    ]
 )
+BLANK_LINES = re.compile(rb"\s*\n")
 
 
 @dataclass(slots=True, kw_only=True)
 class Columns:
     """Documents of one file: UTF-8, number of the line, its first byte, and its id if it has one.
 
-    `ids` is as long as the others once one document has an id, and empty before.
+    `ids` is as long as the others once one document has an id, and empty before. `dirt` counts
+    what was found in the texts (dirt.py).
     """
 
     file: str
@@ -49,6 +56,7 @@ class Columns:
     rows: list[int] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     ids: list[str | None] = field(default_factory=list)
+    dirt: Tally = field(default_factory=Tally)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -62,6 +70,7 @@ class Columns:
         """Append a document that was read by itself."""
         place = record.provenance
         self.extend([(record.text or "").encode()], [place.row or 0], [place.byte or 0], [place.id])
+        self.dirt.note_dirt(record)
 
     def extend(
         self, texts: list[bytes], rows: Iterable[int], starts: Iterable[int], ids: list[str | None]
@@ -85,8 +94,14 @@ class ColumnReader(Iterator[Columns]):
         self._part = part
         self._options = options
         self._byte, self._row = part.start, part.row
+        self._packed_bytes: int | None = None
         self._scan = _Scanner(options)
         self._steps = self._read()
+
+    @property
+    def num_read_bytes(self) -> int:
+        """How much of the range has been read: of a compressed file, of what is on disk."""
+        return self._byte - self._part.start if self._packed_bytes is None else self._packed_bytes
 
     def __next__(self) -> Columns:
         return next(self._steps)
@@ -102,8 +117,11 @@ class ColumnReader(Iterator[Columns]):
 
     def _windows(self) -> Iterator[Window | None]:
         if self._path.suffix in COMPRESSIONS:
-            return _windows(uncompressed_blocks(self._path, self._options))
+            return _windows(uncompressed_blocks(self._path, self._options, at=self._note))
         return _plain_windows(self._path, self._part.start, self._part.stop)
+
+    def _note(self, packed_bytes: int) -> None:
+        self._packed_bytes = packed_bytes
 
     def _documents(self, data: bytes | bytearray, stop: int) -> Columns:
         """Return the documents of the whole lines before `stop`, and move on behind them."""
@@ -111,17 +129,27 @@ class ColumnReader(Iterator[Columns]):
         window = memoryview(data)[:stop]
         at = 0
         while at < stop:
-            count, end = self._scan(window, at, self._byte, self._row, columns)
-            self._row += count
-            if end < stop and count < MAX_LINES:
-                at, end = end, data.find(b"\n", end, stop)
+            count, num_lines, at = self._scan(window, at, self._byte, self._row, columns)
+            self._row += num_lines
+            if at < stop and count < MAX_LINES:
+                at = self._pass_blank(data, at, stop)
+            if at < stop and count < MAX_LINES:
+                end = data.find(b"\n", at, stop)
                 end = stop if end < 0 else end
                 self._look(bytes(data[at:end]), self._byte + at, columns)
                 self._row += 1
-                end += 1
-            at = end
+                at = end + 1
         self._byte += stop
         return columns
+
+    def _pass_blank(self, data: bytes | bytearray, at: int, stop: int) -> int:
+        """Return where the next line that is not blank begins; those before it are counted."""
+        blank = BLANK_LINES.match(data, at, stop)
+        # One of them may be too long, which `_look` says.
+        if blank is None or blank.end() - at > self._options.max_record_bytes:
+            return at
+        self._row += count_newlines(memoryview(data)[at : blank.end()])
+        return blank.end()
 
     def _look(self, line: bytes, byte: int, columns: Columns) -> None:
         """Read one line by all the rules."""
@@ -163,18 +191,18 @@ class _Scanner:
 
     def __call__(
         self, window: memoryview, at: int, byte: int, row: int, columns: Columns
-    ) -> tuple[int, int]:
-        """Take the lines from `at` on into the columns; return how many, and where they end."""
+    ) -> tuple[int, int, int]:
+        """Take lines from `at` on into the columns; return documents, lines, and where they end."""
         if self._kernel is None:
-            return 0, at
+            return 0, 0, at
         if len(self._out) < len(window):
             self._out = np.empty(len(window), np.uint8)
-        count, stop = self._kernel(
+        count, num_lines, stop = self._kernel(
             window, at, self._text_key, self._id_key, self._limit, self._out, self._table
         )
         if count:
             self._take(self._table[:count], byte, row, columns)
-        return count, stop
+        return count, num_lines, stop
 
     def _take(self, found: np.ndarray, byte: int, row: int, columns: Columns) -> None:
         out = self._out.data
@@ -185,7 +213,7 @@ class _Scanner:
             ids = [None if a < 0 else str(out[a:b], "utf-8") for a, b in names]
         columns.extend(
             [bytes(out[start:stop]) for start, stop in places],
-            range(row, row + len(found)),
+            (found["line_number"] + row).tolist(),
             (found["line_start"] + byte).tolist(),
             ids,
         )

@@ -1,4 +1,4 @@
-"""Text files: one file is one document, byte for byte.
+"""Text files: one file is one document, byte for byte but for a byte order mark in front.
 
 Nothing is normalised: line ends and trailing blanks stay, an empty file is an empty
 document. Files are read whole, so `max_record_bytes` bounds them; small files are grouped
@@ -17,13 +17,7 @@ from tokenreel.text.sources.lines import count_newlines
 from tokenreel.text.sources.options import ReadOptions
 from tokenreel.text.sources.protocol import Cursor, Range, Step
 from tokenreel.text.sources.record import Bad, Record, bad_record
-from tokenreel.text.sources.rows import (
-    BYTE_ORDER_MARK,
-    INVALID_UTF8,
-    NUL,
-    REMEDIES,
-    too_long,
-)
+from tokenreel.text.sources.rows import INVALID_UTF8, REMEDIES, text_record, too_long
 
 
 def group_files(sizes: Sequence[int], target_bytes: int, *, first: int = 0) -> list[Range]:
@@ -64,17 +58,14 @@ def read_document(path: Path, name: str, options: ReadOptions) -> Record | Bad:
             return too_long(place, options)
         blocks.append(block)
     data = b"".join(blocks)
-    if data.startswith(b"\xef\xbb\xbf"):
-        return _bad_byte(BYTE_ORDER_MARK, data, 0, name)
     try:
         text = data.decode()
     except UnicodeDecodeError as fault:
-        return _bad_byte(INVALID_UTF8, data, fault.start, name)
-    if (at := data.find(b"\x00")) >= 0:
-        return _bad_byte(NUL, data, at, name)
-    return Record(text=text, provenance=place)
+        return _not_utf8(data, fault.start, name)
+    return text_record(text, place, options)
 
 
-def _bad_byte(reason: str, data: bytes, byte: int, name: str) -> Bad:
+def _not_utf8(data: bytes, byte: int, name: str) -> Bad:
     place = Provenance(file=name, row=count_newlines(data[:byte]), byte=byte)
-    return bad_record(reason, place, actual=data[byte : byte + 4].hex(" "), remedy=REMEDIES[reason])
+    shown = data[byte : byte + 4].hex(" ")
+    return bad_record(INVALID_UTF8, place, actual=shown, remedy=REMEDIES[INVALID_UTF8])

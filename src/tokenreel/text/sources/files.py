@@ -13,11 +13,12 @@ from __future__ import annotations
 import glob
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokenreel.errors import ConfigError, NoInputError
+from tokenreel.errors import ConfigError, InputError, NoInputError
 
 KINDS = ("jsonl", "parquet", "text")
 SHOWN_CHARACTERS = 300  # of what was taken for a path
@@ -31,6 +32,11 @@ TEXT_SUFFIX_LIST = """
 """
 TEXT_SUFFIXES = frozenset(TEXT_SUFFIX_LIST.split())
 COMPRESSED_SUFFIXES = frozenset({".gz", ".zst"})
+SPECIAL_FILES = {
+    "a pipe": stat.S_ISFIFO,
+    "a socket": stat.S_ISSOCK,
+    "a device": lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +65,7 @@ def find_files(
     files = [
         SourceFile(path=path, name=_name(path, base), kind=path_kind) for path, path_kind in found
     ]
+    _check_names(files)
     return files, [_name(path, base) for path in ignored]
 
 
@@ -98,12 +105,13 @@ def _expand(spec: str, kind: str | None) -> tuple[Path, list[tuple[Path, str]], 
         return _search(path, kind)
     if _is(path.is_file):
         return path.parent, [(path, kind or _kind_or_error(path))], []
-    if glob.has_magic(spec):
+    if glob.has_magic(spec) and "\0" not in spec:
         # Path.glob takes no absolute patterns, and people write them.
         matches = [Path(match) for match in glob.glob(spec, recursive=True)]  # noqa: PTH207
-        files = _sorted(match for match in matches if match.is_file())
+        files = _sorted(match for match in matches if _is(match.is_file))
         if files:
             return _fixed_part(path), [(file, kind or _kind_or_error(file)) for file in files], []
+    _refuse_special(path)
     raise NoInputError(
         "no file matches",
         where=spec if len(spec) <= SHOWN_CHARACTERS else f"{spec[:SHOWN_CHARACTERS]}…",
@@ -117,6 +125,23 @@ def _is(ask: Callable[[], bool]) -> bool:
         return ask()
     except (OSError, ValueError):
         return False
+
+
+def _refuse_special(path: Path) -> None:
+    """Raise InputError for a pipe, a socket or a device: sources are read twice, and in parts."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return
+    kinds = [name for name, is_kind in SPECIAL_FILES.items() if is_kind(mode)]
+    if kinds:
+        raise InputError(
+            "not a file that can be read twice",
+            where=path,
+            expected="a regular file",
+            actual=kinds[0],
+            remedy="write what it gives to a file, or pass it as texts=…",
+        )
 
 
 def _search(folder: Path, kind: str | None) -> tuple[Path, list[tuple[Path, str]], list[Path]]:
@@ -147,7 +172,7 @@ def _walk(folder: Path) -> Iterator[Path]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             path = Path(parent, name)
-            if not name.startswith(".") and path.is_file():
+            if not name.startswith(".") and _is(path.is_file):
                 yield path
 
 
@@ -189,5 +214,15 @@ def _check_unique(paths: list[Path]) -> None:
         seen.add(path.absolute())
 
 
+def _check_names(files: list[SourceFile]) -> None:
+    """Two names may be spelled alike once what is not UTF-8 in one of them is shown."""
+    paths: dict[str, Path] = {}
+    for file in files:
+        if paths.setdefault(file.name, file.path) != file.path:
+            raise ConfigError("two files have the same name", where=file.path, actual=file.name)
+
+
 def _name(path: Path, base: Path) -> str:
-    return path.absolute().relative_to(base).as_posix()
+    """Return the name of a file; bytes of it that are not UTF-8 are shown as \\xff."""
+    name = path.absolute().relative_to(base).as_posix()
+    return name if name.isascii() else os.fsencode(name).decode("utf-8", "backslashreplace")

@@ -4,36 +4,38 @@ Plain files are divided into byte ranges that begin and end with a line; compres
 are one range each, and resuming one decompresses up to the cursor. Lines are numbered as
 an editor numbers them: blank lines are passed over and counted as lines, a final newline
 may be missing, CRLF is fine. Everything else that is not a JSON object with the wanted
-key is bad, and said with line and byte.
+key, once, is bad, and said with line and byte.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.sources.blocks import COMPRESSIONS, plain_blocks, uncompressed_blocks
+from tokenreel.text.sources.dirt import LONE_SURROGATE, REMOVED_MARK
 from tokenreel.text.sources.lines import FileFacts, cut_between_lines, split_lines
 from tokenreel.text.sources.options import ReadOptions
 from tokenreel.text.sources.protocol import Cursor, Range, Step
 from tokenreel.text.sources.record import Bad, Record, bad_record
 from tokenreel.text.sources.rows import (
-    BYTE_ORDER_MARK,
     INVALID_UTF8,
-    LONE_SURROGATE,
-    NUL,
+    KEY_TWICE,
     REMEDIES,
+    num_keys,
     record_of,
     too_long,
 )
 
 BOM = b"\xef\xbb\xbf"
-# The escape is only one when the backslashes before it are even in number.
-ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*(\\u0000)")
+KEY_END = re.compile(rb'"[ \t\r]*:')
 
 
 def divide_lines(path: Path, name: str, *, facts: FileFacts, target_bytes: int) -> list[Range]:
@@ -60,16 +62,16 @@ def line_steps(
     else:
         blocks = plain_blocks(path, start=byte, stop=part.stop)
     name = part.file
-    for start, line in split_lines(blocks, start=byte, limit=options.max_record_bytes):
-        place = Provenance(file=name, row=row, byte=start)
-        row += 1
+    for start, number, line in split_lines(blocks, start=byte, limit=options.max_record_bytes):
+        place = Provenance(file=name, row=row + number, byte=start)
         if line is None:
             # Announced before its end is known: the cursor stays at the line until it is passed.
-            yield too_long(place, options), {"file": name, "byte": start, "row": row - 1}
+            yield too_long(place, options), {"file": name, "byte": start, "row": row + number}
             continue
         item = parse_line(line, place, options)
         if item is not None:
-            yield item, {"file": name, "byte": start + len(line) + 1, "row": row}
+            following = {"file": name, "byte": start + len(line) + 1, "row": row + number + 1}
+            yield item, following
 
 
 def parse_line(line: bytes, place: Provenance, options: ReadOptions) -> Record | Bad | None:
@@ -83,18 +85,54 @@ def parse_line(line: bytes, place: Provenance, options: ReadOptions) -> Record |
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
+        if line.startswith(BOM):
+            return _behind_mark(line, place, options)
         return _diagnose(line, place, error)
-    item = record_of(value, place, options)
-    if type(item) is Bad and item.reason == NUL and (found := ESCAPED_NUL.search(line)):
-        byte = (place.byte or 0) + found.start(1)
-        return bad_record(NUL, place, byte=byte, actual=r"\u0000", remedy=REMEDIES[NUL])
-    return item
+    if isinstance(value, dict) and (twice := _repeated_key(line, value, options)) is not None:
+        return bad_record(
+            KEY_TWICE,
+            place,
+            expected="each key once",
+            actual=f"{twice!r} twice",
+            remedy=REMEDIES[KEY_TWICE],
+        )
+    return record_of(value, place, options)
+
+
+def _repeated_key(line: bytes, value: dict[str, Any], options: ReadOptions) -> str | None:
+    """Return a key that an object has twice, so that nobody knows which is meant, or None.
+
+    Of a document the keys of the text and of the id count, of a whole object every key in it.
+    """
+    # Each key is followed by a colon: where there are no more colons than keys, none is repeated.
+    if len(KEY_END.findall(line)) == num_keys(value):
+        return None
+    objects: list[list[str]] = []  # the keys of each, the outermost last
+
+    def note(pairs: list[tuple[str, object]]) -> None:
+        objects.append([name for name, _ in pairs])
+
+    json.loads(line, object_pairs_hook=note, parse_int=str, parse_float=str)
+    if options.text_key is None:
+        repeated = [name for names in objects for name in names if names.count(name) > 1]
+    else:
+        names, wanted = objects[-1], (options.text_key, options.id_key)
+        repeated = [name for name in names if name in wanted and names.count(name) > 1]
+    return repeated[0] if repeated else None
+
+
+def _behind_mark(line: bytes, place: Provenance, options: ReadOptions) -> Record | Bad | None:
+    """Return what `parse_line` returns for a line without the mark that it begins with."""
+    after = replace(place, byte=(place.byte or 0) + len(BOM))
+    item = parse_line(line[len(BOM) :], after, options)
+    if not isinstance(item, Record):
+        return item
+    found = replace(item.provenance, byte=place.byte)
+    return replace(item, provenance=found, dirt=tuple(dict.fromkeys((REMOVED_MARK, *item.dirt))))
 
 
 def _diagnose(line: bytes, place: Provenance, error: orjson.JSONDecodeError) -> Bad:
     start = place.byte or 0
-    if line.startswith(BOM):
-        return bad_record(BYTE_ORDER_MARK, place, byte=start, remedy=REMEDIES[BYTE_ORDER_MARK])
     try:
         decoded = line.decode()
     except UnicodeDecodeError as fault:

@@ -8,11 +8,13 @@ It does not bound what one page decompresses to; pyarrow decodes whole pages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tokenreel.errors import InputError, MissingExtraError
+from tokenreel.errors import InputError, MissingExtraError, TokenreelError
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.sources.options import MIB, ReadOptions
 from tokenreel.text.sources.protocol import Cursor, Range, Step
@@ -25,7 +27,7 @@ MAX_BATCH_ROWS = 4096
 
 def divide_row_groups(path: Path, name: str, *, target_bytes: int) -> list[Range]:
     """Return ranges of consecutive row groups, each closed once it has `target_bytes`."""
-    with _open(path, name) as file:
+    with _readable(name), _open(path) as file:
         groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
         sizes = [(group.num_rows, group.total_byte_size) for group in groups]
     parts = []
@@ -47,13 +49,13 @@ def row_steps(
     """Yield each row's record, or what is wrong with it, with the cursor of the next row."""
     name = part.file
     start = {"row_group": part.start, "row": 0} if cursor is None else cursor
-    with _open(path, name) as file:
+    with _readable(name), _open(path) as file:
         columns = _wanted_columns(file, name, options)
         first = sum(file.metadata.row_group(i).num_rows for i in range(start["row_group"]))
         for group in range(start["row_group"], part.stop):
             skip = start["row"] if group == start["row_group"] else 0
             num_rows = file.metadata.row_group(group).num_rows
-            for row, value in enumerate(_rows(file, group, columns, name), start=0):
+            for row, value in enumerate(_rows(file, group, columns)):
                 if row < skip:
                     continue
                 place = Provenance(file=name, row=first + row)
@@ -76,7 +78,9 @@ def arrow_record(value: object, place: Provenance, options: ReadOptions) -> Reco
             actual=f"{shown} at byte {value.start:,} of the value",
             remedy=REMEDIES[INVALID_UTF8],
         )
-    return record_of(without_nulls(value), place, options)
+    # A null text is said to be null: only in whole objects a null is a key that is missing.
+    whole = options.text_key is None
+    return record_of(without_nulls(value) if whole else value, place, options)
 
 
 def without_nulls(value: Any) -> Any:
@@ -108,33 +112,25 @@ def _row_or_error(batch: Any) -> Any:
         return error
 
 
-def _open(path: Path, name: str) -> Any:
+def _open(path: Path) -> Any:
     try:
-        import pyarrow  # type: ignore[import-untyped]
-        from pyarrow import parquet
+        from pyarrow import parquet  # type: ignore[import-untyped]
     except ImportError as error:
         raise MissingExtraError("pyarrow", extra="text", purpose="reading Parquet") from error
-    try:
-        return parquet.ParquetFile(path, memory_map=True, pre_buffer=False)
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
-        raise _damaged(name, error) from error
+    return parquet.ParquetFile(path, memory_map=True, pre_buffer=False)
 
 
-def _rows(file: Any, group: int, columns: list[str] | None, name: str) -> Iterator[Any]:
-    import pyarrow
-
+def _rows(file: Any, group: int, columns: list[str] | None) -> Iterator[Any]:
     facts = file.metadata.row_group(group)
     row_bytes = max(1, facts.total_byte_size // max(1, facts.num_rows))
     batch_rows = min(MAX_BATCH_ROWS, max(1, BATCH_BYTES // row_bytes))
-    try:
-        for batch in file.iter_batches(batch_rows, row_groups=[group], columns=columns):
-            yield from table_rows(batch)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise _damaged(name, error) from error
+    for batch in file.iter_batches(batch_rows, row_groups=[group], columns=columns):
+        yield from table_rows(batch)
 
 
 def _wanted_columns(file: Any, name: str, options: ReadOptions) -> list[str] | None:
     if options.text_key is None:
+        require_unique(file.schema_arrow, where=name)
         return None
     present = file.schema_arrow.names
     if options.text_key not in present:
@@ -145,13 +141,44 @@ def _wanted_columns(file: Any, name: str, options: ReadOptions) -> list[str] | N
             actual=f"the columns {', '.join(map(repr, present))}",
             remedy="name the column of the text with text_key (None: whole rows, for chats)",
         )
-    return [key for key in present if key in (options.text_key, options.id_key)]
+    keys = (options.text_key, options.id_key)
+    wanted = [field for field in file.schema_arrow if field.name in keys]
+    require_unique(wanted, where=name)
+    return [field.name for field in wanted]
 
 
-def _damaged(name: str, error: Exception) -> InputError:
-    return InputError(
-        f"the Parquet file cannot be read ({str(error).splitlines()[0]})",
-        where=name,
-        expected="a complete Parquet file",
-        remedy="fetch or write the file again",
-    )
+def require_unique(fields: Iterable[Any], *, where: str) -> None:
+    """Raise InputError where columns, or fields inside them, have the same name: which is meant?"""
+    waiting = [list(fields)]
+    while waiting:
+        siblings = waiting.pop()
+        twice = [name for name, count in Counter(f.name for f in siblings).items() if count > 1]
+        if twice:
+            raise InputError(
+                "two columns have the same name",
+                where=where,
+                expected="each name once",
+                actual=repr(twice[0]),
+                remedy="rename one of them",
+            )
+        for kind in (field.type for field in siblings):
+            waiting.append([kind.field(number) for number in range(kind.num_fields)])
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Turn whatever the library says of a file that it cannot read into one InputError."""
+    try:
+        yield
+    except TokenreelError:
+        raise
+    # A damaged footer gives an OSError, a ValueError, a NotImplementedError, a MemoryError …
+    except Exception as error:
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        is_of_disk = getattr(error, "errno", None) is not None
+        raise InputError(
+            f"the Parquet file cannot be read ({said})",
+            where=name,
+            expected=None if is_of_disk else "a complete Parquet file",
+            remedy="look at disk and permissions" if is_of_disk else "fetch or write it again",
+        ) from error

@@ -1,8 +1,9 @@
 """What a source hands over: records, and an account of those it could not use.
 
 A record is one document (`text`) or one object such as a chat (`value`), with the
-place it came from. A record that cannot be used is a `Bad`: it holds the error to
-raise and what `Skipped` counts when the caller chose to go on without it.
+place it came from and the dirt that was found in it (rows.py says what that is). A record
+that cannot be used is a `Bad`: it holds the error to raise and what `Skipped` counts when
+the caller chose to go on without it.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ MAX_PLACES = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """Hold one document (`text`) or one object (`value`), and where it was read."""
+    """Hold one document (`text`) or one object (`value`), where it was read, and its dirt."""
 
     text: str | None = None
     value: dict[str, Any] | None = None
     provenance: Provenance
+    dirt: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +58,11 @@ def bad_record(
 
 
 @dataclass(slots=True, kw_only=True)
-class Skipped:
-    """Count skipped records by reason, and keep the first places (file, line, byte).
+class Tally:
+    """Count records by reason, and keep the first places (file, line, byte).
 
-    >>> tally = Skipped()
-    >>> tally.add(bad_record("NUL", Provenance(file="a.txt", byte=3), remedy="remove it"))
+    >>> tally = Tally()
+    >>> tally.note("NUL", Provenance(file="a.txt", byte=3))
     >>> tally.count, tally.reasons, tally.places
     (1, {'NUL': 1}, [{'reason': 'NUL', 'file': 'a.txt', 'byte': 3}])
     """
@@ -70,21 +72,36 @@ class Skipped:
 
     @property
     def count(self) -> int:
-        """The number of skipped records."""
+        """How often anything was counted."""
         return sum(self.reasons.values())
 
-    def add(self, bad: Bad) -> None:
-        """Count one skipped record."""
-        self.reasons[bad.reason] = self.reasons.get(bad.reason, 0) + 1
+    def note(self, reason: str, place: Provenance) -> None:
+        """Count one record for a reason."""
+        self.reasons[reason] = self.reasons.get(reason, 0) + 1
         if len(self.places) < MAX_PLACES:
-            self.places.append({"reason": bad.reason, **bad.provenance.as_dict()})
+            self.places.append({"reason": reason, **place.as_dict()})
 
-    def merge(self, other: Skipped) -> None:
-        """Add the account of another read."""
+    def merge(self, other: Tally) -> None:
+        """Add what another tally counted."""
         for reason, count in other.reasons.items():
             self.reasons[reason] = self.reasons.get(reason, 0) + count
         self.places.extend(other.places[: MAX_PLACES - len(self.places)])
 
+    def note_dirt(self, record: Record) -> None:
+        """Count a record once for each kind of dirt that was found in it."""
+        for reason in record.dirt:
+            self.note(reason, record.provenance)
+
     def as_dict(self) -> dict[str, object]:
         """Return the account, ready for JSON."""
         return {"count": self.count, "reasons": dict(self.reasons), "places": list(self.places)}
+
+
+class Skipped(Tally):
+    """Count the records that were passed over because they cannot be used."""
+
+    __slots__ = ()
+
+    def add(self, bad: Bad) -> None:
+        """Count one skipped record."""
+        self.note(bad.reason, bad.provenance)

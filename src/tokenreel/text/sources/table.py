@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, overload
 
-from tokenreel.errors import ConfigError, MissingExtraError
+from tokenreel.errors import ConfigError, InputError, MissingExtraError
+from tokenreel.text.sources.parquet import require_unique
 
 BLOCK_ROWS = 1024
 
@@ -64,7 +65,8 @@ def records_of(table: object) -> Iterable[Mapping[str, Any]] | None:
     if library == "datasets" and kind == "IterableDataset":
         return iter(given)
     if hasattr(type(table), "__arrow_c_stream__") and kind not in ("Series", "ChunkedArray"):
-        rows = _pyarrow().table(given)
+        rows = _table(given)
+        require_unique(rows.schema, where=f"{library}'s {kind}")
         return TableRows(
             rows.num_rows, lambda start, stop: rows.slice(start, stop - start).to_pydict()
         )
@@ -78,9 +80,18 @@ def records_of(table: object) -> Iterable[Mapping[str, Any]] | None:
     return None
 
 
-def _pyarrow() -> Any:
+def _table(given: Any) -> Any:
+    """Return the Arrow table of anything that speaks Arrow's C stream."""
     try:
         import pyarrow  # type: ignore[import-untyped]
     except ImportError as error:
         raise MissingExtraError("pyarrow", extra="text", purpose="reading tables") from error
-    return pyarrow
+    try:
+        return pyarrow.table(given)
+    except (pyarrow.ArrowException, ValueError, TypeError) as error:
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(
+            f"the table cannot be read as Arrow's ({said})",
+            where=type(given).__name__,
+            remedy="give it columns of one type and of different names",
+        ) from error
