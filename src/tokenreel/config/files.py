@@ -9,6 +9,7 @@ an element whose children are all named like it without its last "s" is a list:
 
 from __future__ import annotations
 
+import stat
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from xml.parsers import expat
 from tokenreel.config.yaml import parse_yaml
 from tokenreel.errors import ConfigError, FormatError, NoFileError
 
-MAX_BYTES = 16 << 20
+MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
 
 
@@ -50,12 +51,12 @@ def read_table(path: str | PathLike[str]) -> Table:
             actual=place.suffix or "no suffix",
         )
     try:
-        with place.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise ConfigError("too large for a configuration", where=place, expected="<= 16 MiB")
-        content = parse(data, place)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, FormatError) as error:
+        content = parse(_read(place), place)
+        _require_shallow(content, place)
+    except ConfigError:
+        raise
+    # ValueError: no TOML, no UTF-8, an integer of a million digits, a path that cannot be one.
+    except (OSError, ValueError, RecursionError, FormatError) as error:
         said = error.what if isinstance(error, FormatError) else error
         kind = NoFileError if isinstance(error, FileNotFoundError) else ConfigError
         raise kind(f"cannot be read: {said}", where=place) from error
@@ -65,8 +66,30 @@ def read_table(path: str | PathLike[str]) -> Table:
     return Table(content=below or {}, where=place, root=root)
 
 
+def _read(path: Path) -> bytes:
+    """Return the bytes of a regular file; a pipe would make us wait for whoever writes to it."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ConfigError("not a regular file", where=path)
+    with path.open("rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise ConfigError("too large for a configuration", where=path, expected="<= 1 MiB")
+    return data
+
+
 def _parse_toml(data: bytes, where: Path) -> dict[str, Any]:
-    return tomllib.loads(data.decode("utf-8"))
+    return tomllib.loads(data.decode("utf-8-sig"))
+
+
+def _require_shallow(content: Any, where: Path) -> None:
+    """Raise ConfigError where tables or lists lie too deep for what walks through them later."""
+    level = [content]
+    for _ in range(MAX_DEPTH):
+        tables = [item.values() if isinstance(item, dict) else item for item in level]
+        level = [item for table in tables for item in table if isinstance(item, (dict, list))]
+        if not level:
+            return
+    raise ConfigError("nested too deeply", where=where, expected=f"{MAX_DEPTH} levels at most")
 
 
 def _parse_xml(data: bytes, where: Path) -> dict[str, Any]:

@@ -7,7 +7,6 @@ know is an error. Costs the import of pydantic, about 0.1 s, once.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import types
 import typing
@@ -16,6 +15,7 @@ from os import PathLike
 from typing import Any, TypeVar
 
 from tokenreel.config.files import Table, read_table
+from tokenreel.config.hints import choices_of, did_you_mean
 from tokenreel.config.overrides import override
 from tokenreel.errors import ConfigError, MissingExtraError
 
@@ -98,24 +98,35 @@ def make(kind: type[Kind], content: Mapping[str, Any], *, where: Any, typed: boo
 def _as_json(content: Mapping[str, Any], where: Any) -> str:
     try:
         return json.dumps(content)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"holds a value that no setting has: {error}", where=where) from error
 
 
 def _translated(error: Any, kind: type, where: Any) -> ConfigError:
     """Say a complaint of pydantic's in our words."""
-    place = [part for part in error["loc"] if isinstance(part, int) or part.isidentifier()]
+    found = list(error["loc"])
+    place = [part for part in found if isinstance(part, int) or part.isidentifier()] or found
     path = ".".join(map(str, place))
     owner = _kind_at(kind, place[:-1])
     known = [item.name for item in dataclasses.fields(owner)] if owner else []
     if error["type"] == UNKNOWN:
-        near = difflib.get_close_matches(str(place[-1]), known, n=1, cutoff=0.5)
-        remedy = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
+        remedy = did_you_mean(place[-1], known) or f"known are {', '.join(sorted(known))}"
         return ConfigError(f"unknown key {path!r}", where=where, remedy=remedy)
     if error["type"] == "missing":
         return ConfigError(f"{path!r} is missing", where=where)
     expected = error["msg"].removeprefix("Input should be ")
-    return ConfigError(f"bad {path}", where=where, expected=expected, actual=repr(error["input"]))
+    return ConfigError(
+        f"bad {path}",
+        where=where,
+        expected=expected,
+        actual=repr(error["input"]),
+        remedy=did_you_mean(error["input"], _choices_at(owner, place[-1])),
+    )
+
+
+def _choices_at(owner: type | None, name: str | int) -> tuple[Any, ...]:
+    """Return the values that a setting may have, where they are few enough to be named."""
+    return choices_of(typing.get_type_hints(owner).get(str(name))) if owner else ()
 
 
 def _kind_at(kind: Any, place: Sequence[str | int]) -> type | None:
