@@ -24,7 +24,7 @@ from benchmarks.bare_gather import bare_gather, compile_gather
 from benchmarks.harness import Row, at_least
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.recipe import Recipe, Source
+from tokenreel.feed.recipe import Recipe, Rows, Source
 from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.writer import StoreWriter
 from tokenreel.text.turns import TURN
@@ -79,7 +79,7 @@ def _steps_of_pass(feed: Feed) -> int:
     return sum(plan.num_rows for plan in feed.plans) // feed.recipe.global_batch_size + 1
 
 
-def recipe_of(folder: Path | str, rows: str, batch_size: int, seq_len: int) -> Recipe:
+def recipe_of(folder: Path | str, rows: Rows, batch_size: int, seq_len: int) -> Recipe:
     """Return the recipe of two stores, mixed."""
     sources = [
         Source(name="a", path=f"{folder}/store0", rows=rows, weight=0.7),
@@ -88,7 +88,7 @@ def recipe_of(folder: Path | str, rows: str, batch_size: int, seq_len: int) -> R
     return Recipe(seq_len=seq_len, global_batch_size=batch_size, seed=7, sources=sources)
 
 
-def _feed(folder: Path, rows: str, batch_size: int, seq_len: int) -> Feed:
+def _feed(folder: Path, rows: Rows, batch_size: int, seq_len: int) -> Feed:
     return _warm(Feed(recipe_of(folder, rows, batch_size, seq_len)))
 
 

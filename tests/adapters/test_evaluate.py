@@ -19,15 +19,15 @@ from torch.nn.functional import cross_entropy
 from tokenreel.errors import EndlessError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.losses import Evaluation
-from tokenreel.feed.recipe import Recipe, Source
+from tokenreel.feed.recipe import Recipe, Rows, Source
 from tokenreel.torch import FeedLoader, Tensors, evaluate, loss_by_source, loss_sum
 
 LENGTH = 32
-DocumentBatch = dict[str, list[Doc]]
+Documents = dict[str, list[Doc]]
 
 
 @pytest.fixture(scope="module")
-def documents(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, DocumentBatch]:
+def documents(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Documents]:
     """Two stores of documents that fit into a row each, one with weights of its own."""
     folder = tmp_path_factory.mktemp("stores")
     lengths = np.random.default_rng(3).integers(2, LENGTH + 2, 24).tolist()
@@ -37,7 +37,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, DocumentB
     return folder, {"tales": tales, "chats": chats}
 
 
-def all_of(folder: Path, rows: str = "packed", **options: Any) -> Recipe:
+def all_of(folder: Path, rows: Rows = "packed", **options: Any) -> Recipe:
     """Return the recipe that shows every document once."""
     sources = [Source(name=n, path=folder / n, rows=rows) for n in ("tales", "chats")]
     return recipe_of(*sources, seq_len=LENGTH, passes=1, **options)
@@ -60,7 +60,7 @@ def random_model(kind: str) -> torch.nn.Module:
     return model
 
 
-def one_by_one(model: Any, documents: DocumentBatch) -> dict[str, tuple[float, float]]:
+def one_by_one(model: Any, documents: Documents) -> dict[str, tuple[float, float]]:
     """Return the weighted sum of losses and the sum of weights of each source's documents."""
     model.eval()
     sums = {}
@@ -85,7 +85,7 @@ def figures(result: Evaluation) -> list[float]:
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
 def test_an_evaluation_is_the_mean_over_documents_run_one_by_one(
-    documents: tuple[Path, DocumentBatch], kind: str
+    documents: tuple[Path, Documents], kind: str
 ) -> None:
     folder, written = documents
     model = random_model(kind)
@@ -104,7 +104,7 @@ def test_an_evaluation_is_the_mean_over_documents_run_one_by_one(
 
 
 def test_figures_do_not_change_with_batch_size_microbatches_or_packing(
-    documents: tuple[Path, DocumentBatch],
+    documents: tuple[Path, Documents],
 ) -> None:
     folder, _ = documents
     model = random_model("llama").float()
@@ -128,7 +128,7 @@ def test_figures_do_not_change_with_batch_size_microbatches_or_packing(
 
 @pytest.mark.parametrize("world_size", [2, 3, 7])
 def test_ranks_that_are_given_evaluate_their_rows_alone_and_add_up(
-    documents: tuple[Path, DocumentBatch], world_size: int
+    documents: tuple[Path, Documents], world_size: int
 ) -> None:
     folder, _ = documents
     recipe = val_recipe(folder)
@@ -144,7 +144,7 @@ def test_ranks_that_are_given_evaluate_their_rows_alone_and_add_up(
     assert math.fsum(losses) / whole.weight == pytest.approx(whole.loss, rel=1e-6)
 
 
-def test_a_model_is_left_as_it_was(documents: tuple[Path, DocumentBatch]) -> None:
+def test_a_model_is_left_as_it_was(documents: tuple[Path, Documents]) -> None:
     folder, _ = documents
     recipe = all_of(folder)
     model: Any = random_model("llama").train()
@@ -167,7 +167,7 @@ def test_a_model_is_left_as_it_was(documents: tuple[Path, DocumentBatch]) -> Non
 
 
 def test_a_feed_can_be_evaluated_again_and_a_run_without_end_not_at_all(
-    documents: tuple[Path, DocumentBatch],
+    documents: tuple[Path, Documents],
 ) -> None:
     folder, _ = documents
     model = TinyModel(VOCAB, SEQ_LEN)
@@ -190,7 +190,7 @@ def sums_of(feed: Feed, make: Callable[[dict[str, torch.Tensor]], torch.Tensor])
 
 
 def test_sums_by_source_of_mixed_rows_are_those_of_the_rows_fed_source_by_source(
-    documents: tuple[Path, DocumentBatch],
+    documents: tuple[Path, Documents],
 ) -> None:
     folder, _ = documents
     model = TinyModel(VOCAB, SEQ_LEN, dtype=torch.float64)
@@ -219,7 +219,7 @@ def test_sums_by_source_of_mixed_rows_are_those_of_the_rows_fed_source_by_source
 
 
 def test_rows_that_fill_up_the_shape_count_nothing_whatever_their_logits(
-    documents: tuple[Path, DocumentBatch],
+    documents: tuple[Path, Documents],
 ) -> None:
     folder, _ = documents
     batch = Tensors()(Feed(mixed_recipe(folder)).batch(0, rank=0, world_size=3))

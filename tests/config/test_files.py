@@ -108,7 +108,7 @@ def test_a_setting_given_beside_the_file_wins(folder: Path, suffix: str) -> None
         ),
         ("seq_len", "sequence", "unknown key 'sequence'; "),
         ("0.7", "heavy", "bad sources.0.weight (expected a valid number"),
-        ("packed", "paked", "unknown rows (expected windows, "),
+        ("packed", "paked", "got 'paked'); did you mean 'packed'?"),
     ],
 )
 def test_every_format_is_told_the_same(

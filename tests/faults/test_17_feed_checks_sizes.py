@@ -14,7 +14,7 @@ from tests.feed.making import recipe_of, write_store
 
 from tokenreel.errors import DamageError
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.recipe import Source
+from tokenreel.feed.recipe import Rows, Source
 from tokenreel.testing import equal
 
 RUN = """
@@ -32,7 +32,7 @@ for batch in stream:
 
 
 @pytest.mark.parametrize("rows", ["windows", "document_windows", "episodes", "packed"])
-def test_a_truncated_shard_is_an_error_at_the_next_epoch(tmp_path: Path, rows: str) -> None:
+def test_a_truncated_shard_is_an_error_at_the_next_epoch(tmp_path: Path, rows: Rows) -> None:
     write_store(tmp_path / "s", [8] * 40)
     feed = Feed(recipe_of(Source(name="a", path=tmp_path / "s", rows=rows), global_batch_size=4))
     per_epoch = -(-feed.plans[0].num_rows // 4)

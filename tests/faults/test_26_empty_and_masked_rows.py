@@ -13,13 +13,13 @@ from tests.feed.making import recipe_of, write_store
 from tokenreel import StoreWriter
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.recipe import Source
+from tokenreel.feed.recipe import Rows, Source
 
 KINDS = ("windows", "document_windows", "episodes", "packed")
 
 
 @pytest.mark.parametrize("rows", KINDS)
-def test_a_split_with_nothing_to_train_on_is_refused_at_start(tmp_path: Path, rows: str) -> None:
+def test_a_split_with_nothing_to_train_on_is_refused_at_start(tmp_path: Path, rows: Rows) -> None:
     with StoreWriter(tmp_path / "s", vocab_size=100, weights="uint8") as writer:
         for _ in range(3):
             writer.add(range(20), weights=[0] * 20)
@@ -28,14 +28,14 @@ def test_a_split_with_nothing_to_train_on_is_refused_at_start(tmp_path: Path, ro
 
 
 @pytest.mark.parametrize("rows", KINDS)
-def test_a_split_of_one_token_is_refused_at_start(tmp_path: Path, rows: str) -> None:
+def test_a_split_of_one_token_is_refused_at_start(tmp_path: Path, rows: Rows) -> None:
     write_store(tmp_path / "s", [0, 1, 0])
     with pytest.raises(ConfigError, match=r"too few tokens for a window|so there are no rows"):
         Feed(recipe_of(Source(name="a", path=tmp_path / "s", rows=rows)))
 
 
 @pytest.mark.parametrize("rows", KINDS)
-def test_the_account_adds_up_whatever_the_documents(tmp_path: Path, rows: str) -> None:
+def test_the_account_adds_up_whatever_the_documents(tmp_path: Path, rows: Rows) -> None:
     with StoreWriter(tmp_path / "s", vocab_size=100, weights="uint8") as writer:
         writer.add([], weights=[])
         writer.add([1], weights=[1])

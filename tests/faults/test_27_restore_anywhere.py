@@ -13,7 +13,7 @@ from tests.feed.making import recipe_of, write_store
 
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.recipe import Phase, Recipe, Source
+from tokenreel.feed.recipe import Phase, Recipe, Rows, Source
 from tokenreel.testing import check_resume, equal
 
 KINDS = ("windows", "document_windows", "episodes", "packed")
@@ -47,7 +47,7 @@ class Stream:
 
 @pytest.mark.parametrize("prefetch", [0, 1, 4])
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_rows_resumes_at_every_step(stores: Path, kind: str, prefetch: int) -> None:
+def test_every_kind_of_rows_resumes_at_every_step(stores: Path, kind: Rows, prefetch: int) -> None:
     source = Source(name="a", path=stores / "plain", rows=kind)
     recipe = recipe_of(source, seq_len=6, global_batch_size=4)
     steps = 9  # more than two epochs

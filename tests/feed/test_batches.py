@@ -26,7 +26,7 @@ from tests.feed.making import (
 from tokenreel.errors import ConfigError, DamageError, EndlessError
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.recipe import Phase, Recipe, Source
+from tokenreel.feed.recipe import Mode, Phase, Recipe, Rows, Source, Truncation
 from tokenreel.rows.plan import RowPlan
 from tokenreel.testing import equal
 
@@ -51,9 +51,9 @@ def rows_of(kind: str, documents: list[Doc], seq_len: int) -> list[Row]:
 )
 @settings(max_examples=15, deadline=None)
 def test_an_epoch_shows_every_row_slot_by_slot(
-    kind: str,
+    kind: Rows,
     sidecar: str | None,
-    mode: str,
+    mode: Mode,
     lengths: list[int],
     seq_len: int,
     shard_tokens: int,
@@ -66,7 +66,7 @@ def test_an_epoch_shows_every_row_slot_by_slot(
             folder / "s", [*lengths, 6], sidecar=sidecar, shard_tokens=shard_tokens, seed=seed
         )
         expected = rows_of(kind, documents, seq_len)
-        truncation = "keep_first" if kind == "episodes" else None
+        truncation: Truncation | None = "keep_first" if kind == "episodes" else None
         source = Source(
             name="s", path=folder / "s", rows=kind, shuffle=False, truncation=truncation, mode=mode
         )

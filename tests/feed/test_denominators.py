@@ -16,7 +16,7 @@ from tokenreel.errors import ConfigError
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.denominators import Denominators
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.recipe import Recipe, Source
+from tokenreel.feed.recipe import Mode, Recipe, Rows, Source
 
 KINDS = ("windows", "document_windows", "episodes", "packed")
 
@@ -76,9 +76,9 @@ def check_step(recipe: Recipe, step: int, *, worlds: tuple[int, ...]) -> None:
 )
 @settings(max_examples=6, deadline=None)
 def test_means_are_the_same_for_any_split_of_a_step(
-    kinds: tuple[str, str],
+    kinds: tuple[Rows, Rows],
     sidecars: tuple[str | None, str | None],
-    mode: str,
+    mode: Mode,
     lengths: list[int],
     seq_len: int,
     seed: int,

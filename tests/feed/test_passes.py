@@ -18,7 +18,7 @@ from tests.feed.making import recipe_of, scratch, write_store
 from tokenreel.errors import ConfigError
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.recipe import Phase, Recipe, Source
+from tokenreel.feed.recipe import Phase, Recipe, Rows, Source
 from tokenreel.testing import check_resume, equal
 
 KINDS = ("windows", "document_windows", "episodes", "packed")
@@ -29,7 +29,7 @@ def recipe(tmp_path: Path) -> Recipe:
     write_store(tmp_path / "a", [9, 30, 4, 17, 25, 3, 8], sidecar="turns")
     write_store(tmp_path / "b", [5, 12, 40], first_token=1000)
     write_store(tmp_path / "c", [90], first_token=3000)
-    kinds = {"a": "packed", "b": "episodes", "c": "windows"}
+    kinds: dict[str, Rows] = {"a": "packed", "b": "episodes", "c": "windows"}
     sources = [Source(name=name, path=tmp_path / name, rows=kinds[name]) for name in kinds]
     return recipe_of(*sources, seq_len=12, global_batch_size=4, seed=5, passes=1, pad_id=7)
 

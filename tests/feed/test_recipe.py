@@ -101,7 +101,12 @@ def test_an_absolute_path_stays_what_it_is(folder: Path) -> None:
         ('name = "web"', "name = 3", "bad sources.0.name (expected a valid string, got 3)"),
         ("start_step = 10", "start_step = -1", "bad start_step of a phase (expected >= 0, got -1)"),
         ("weights = {web = 0.5, chat = 0.5}", "weights = 3", "bad phases.0.weights (expected "),
-        ('rows = "episodes"', 'rows = "episode"', "unknown rows (expected windows, "),
+        (
+            'rows = "episodes"',
+            'rows = "episode"',
+            "bad sources.1.rows (expected 'windows', 'document_windows', 'episodes' or 'packed', "
+            "got 'episode'); did you mean 'episodes'?",
+        ),
         ("seq_len = 8", "seq_len = [", "cannot be read: "),
         ("[[phases]]", "[phases]", "bad phases (expected a valid array"),
     ],
@@ -130,7 +135,9 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         ({"grad_accum": 3}, r"does not divide into microbatches \(expected a multiple of 3, got 4"),
         ({"sources": []}, "a recipe needs at least one source"),
         ({"sources": [SOURCE, SOURCE]}, r"two sources have the same name \(got web, web\)"),
-        ({"sources": "web"}, r"bad sources of Recipe \(expected a list of sources, got 'web'\)"),
+        ({"sources": [{"name": "web"}]}, r"bad sources \(expected a list of sources, got \[\{'na"),
+        ({"batch_size": 4}, "no setting 'batch_size'; did you mean 'global_batch_size'"),
+        ({"sources": "web"}, r"bad sources \(expected a list of sources, got 'web'\)"),
     ],
 )
 def test_a_recipe_that_makes_no_sense_is_refused(settings: dict[str, Any], message: str) -> None:
@@ -141,8 +148,18 @@ def test_a_recipe_that_makes_no_sense_is_refused(settings: dict[str, Any], messa
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"max_epochs": 0}, r"source 'web': bad max_epochs \(expected >= 1, got 0\)"),
+        ({"max_epochs": 0}, r"bad max_epochs of source 'web' \(expected >= 1, got 0\)"),
         ({"name": ""}, "a source needs a name"),
+        (
+            {"mode": "aio"},
+            r"bad mode of source 'web' \(expected 'mmap' or 'pread', got 'aio'\)$",
+        ),
+        ({"rows": "pakced"}, r"got 'pakced'\); did you mean 'packed'\?$"),
+        ({"layout": "megatorn"}, r"got 'megatorn'\); did you mean 'megatron'\?$"),
+        ({"truncation": "keep_frist"}, r"got 'keep_frist'\); did you mean 'keep_first'\?$"),
+        ({"shuffle": 1}, r"bad shuffle of source 'web' \(expected True or False, got 1\)"),
+        ({"weight": True}, r"bad weight of source 'web' \(expected a number, got True\)"),
+        ({"wieght": 2}, r"Source has no setting 'wieght'; did you mean 'weight'\?$"),
         ({"packing": "best_fit"}, "packing does not concern its rows .*; leave packing out"),
         ({"truncation": "keep_last"}, r"expected rows of episodes or packed, got windows"),
         ({"rows": "packed", "min_tokens": 3}, r"expected rows of episodes, got packed"),
@@ -182,10 +199,4 @@ def test_weights_that_make_no_sense_are_refused_at_start(
 def test_a_split_that_is_not_there_is_named_with_those_that_are(folder: Path) -> None:
     source = Source(name="web", path=folder / "stores" / "web", split="vla")
     with pytest.raises(ConfigError, match=r"no split 'vla' \(expected train\)"):
-        Feed(Recipe(seq_len=8, global_batch_size=4, sources=[source]))
-
-
-def test_an_unknown_mode_is_refused(folder: Path) -> None:
-    source = Source(name="web", path=folder / "stores" / "web", mode="aio")
-    with pytest.raises(ConfigError, match=r"unknown read mode \(expected mmap or pread, got 'aio'"):
         Feed(Recipe(seq_len=8, global_batch_size=4, sources=[source]))

@@ -26,7 +26,7 @@ from tests.rows.planning import (
 
 from tokenreel.errors import DamageError, FormatError
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.recipe import Source
+from tokenreel.feed.recipe import Rows, Source
 from tokenreel.inspect.verify import verify_store
 from tokenreel.rows.plan_file import HEADER, check_plan, open_plan
 from tokenreel.rows.windows import KEPT
@@ -134,7 +134,7 @@ WILD = (-1, -(2**40), 2**31 - 1, 2**40)
 @pytest.mark.parametrize("bad", WILD)
 @pytest.mark.parametrize("kind", ["windows", "document_windows"])
 def test_a_kept_window_that_cannot_be_is_damage_of_that_file(
-    chats: Store, kind: str, bad: int
+    chats: Store, kind: Rows, bad: int
 ) -> None:
     rows_of(chats, kind)
     file = plan_folder(chats) / "kept"

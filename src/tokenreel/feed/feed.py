@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict
 from functools import partial
 from itertools import count, takewhile
 from os import PathLike
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokenreel.config.settings import identity_of
 from tokenreel.errors import ConfigError, EndlessError
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.batcher import Batcher
@@ -46,11 +46,6 @@ if TYPE_CHECKING:
     from tokenreel.text.tokenizers import Tokenizer
 
 TOKENIZER_REMEDY = "give the tokenizer that it was built with, or insist with force_tokenizer"
-NOT_IN_BATCHES = (
-    "grad_accum",
-    "mixed_tokenizers",
-    "steps",
-)  # settings that change no row of any batch
 
 
 class Feed:
@@ -103,11 +98,8 @@ class Feed:
     @property
     def identity(self) -> dict[str, Any]:
         """What the batches depend on, ready for JSON: stores by content, not by path."""
-        recipe = asdict(self.recipe)
-        for item in recipe["sources"]:
-            del item["path"], item["mode"]
         return {
-            "recipe": {key: value for key, value in recipe.items() if key not in NOT_IN_BATCHES},
+            "recipe": identity_of(self.recipe),
             "stores": [store.fingerprint for store in self.stores],
             "plans": [plan.settings for plan in self.plans],
             "order": dict(VERSIONS),

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from numbers import Integral, Real
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar, Literal
 
 from tokenreel.config.load import STRICT, load
+from tokenreel.config.settings import check_settings, declares_settings, setting
 from tokenreel.errors import ConfigError
 
-ROWS = ("windows", "document_windows", "episodes", "packed")
+Rows = Literal["windows", "document_windows", "episodes", "packed"]
+Truncation = Literal["split", "keep_first", "keep_last", "whole_turns"]
+Packing = Literal["best_fit", "first_fit", "sequential"]
+Mode = Literal["mmap", "pread"]
+Layout = Literal["native", "megatron", "episodes", "cache-sft", "cache-pretrain", "bare", "flat"]
 
 
+@declares_settings
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """A split of a store, and how rows are made of it.
@@ -24,84 +29,187 @@ class Source:
 
     __pydantic_config__: ClassVar[object] = STRICT
 
-    name: str
-    path: str | PathLike[str]
-    rows: str = "windows"
-    weight: float = 1.0
-    split: str = "train"
-    shuffle: bool = True
-    max_epochs: int | None = None
-    truncation: str | None = None
-    packing: str | None = None
-    min_tokens: int | None = None
-    layout: str | None = None
-    dtype: str | None = None
-    vocab_size: int | None = None
-    eos_id: int | None = None
-    mode: str = "mmap"
+    name: str = field(metadata=setting("what phases, reports and errors call the source"))
+    path: str | PathLike[str] = field(
+        metadata=setting(
+            "the folder or file of the store; in a recipe file, counted from that file's folder",
+            identity=False,
+        )
+    )
+    rows: Rows = field(
+        default="windows",
+        metadata=setting(
+            "how rows are made: windows cuts the stream of tokens every seq_len, across documents; "
+            "document_windows does too, but a document does not see the one before; episodes has "
+            "one document or chat a row, padded; packed fills each row with whole documents or "
+            "chats that do not see each other"
+        ),
+    )
+    weight: float = field(
+        default=1.0,
+        metadata=setting("the share of the source's rows, in proportion to the other weights"),
+    )
+    split: str = field(default="train", metadata=setting("the split of the store"))
+    shuffle: bool = field(
+        default=True,
+        metadata=setting(
+            "whether rows come in another order in each epoch, or in that of the store"
+        ),
+    )
+    max_epochs: int | None = field(
+        default=None,
+        metadata=setting(
+            "how often each row may be shown; the run ends where a source would need more. None: "
+            "without limit",
+            least=1,
+        ),
+    )
+    truncation: Truncation | None = field(
+        default=None,
+        metadata=setting(
+            "what becomes of a document longer than a row (episodes, packed): split makes several "
+            "rows of it, keep_first and keep_last cut it, whole_turns keeps the system turn and "
+            "the last whole turns of a chat. None: whole_turns for chats; for others split where "
+            "packed, keep_first for episodes"
+        ),
+    )
+    packing: Packing | None = field(
+        default=None,
+        metadata=setting(
+            "which row a document goes into (packed): the fullest that holds it, the first that "
+            "holds it, or the next in order. None: best_fit"
+        ),
+    )
+    min_tokens: int | None = field(
+        default=None,
+        metadata=setting("shorter documents are left out (episodes). None: 2, the least possible"),
+    )
+    layout: Layout | None = field(
+        default=None, metadata=setting("the layout of the files. None: it is recognised")
+    )
+    dtype: str | None = field(
+        default=None,
+        metadata=setting(
+            "the integer type of the tokens in files that do not declare it, such as 'uint16'. "
+            "None: what the files say"
+        ),
+    )
+    vocab_size: int | None = field(
+        default=None,
+        metadata=setting(
+            "how many ids there are, where the files do not say; ids are checked", least=1
+        ),
+    )
+    eos_id: int | None = field(
+        default=None,
+        metadata=setting("the id that ends a document, in files without an index of documents"),
+    )
+    mode: Mode = field(
+        default="mmap",
+        metadata=setting(
+            "how files are read: mapped into memory, or copied at each read (slower; safe from "
+            "the signal that kills a process whose mapped file is cut short)",
+            identity=False,
+        ),
+    )
 
     def __post_init__(self) -> None:
-        _check_types(self)
+        check_settings(self, owner=f"source {self.name!r}")
         if not self.name:
             raise ConfigError("a source needs a name")
-        if self.rows not in ROWS:
-            raise ConfigError(
-                f"source {self.name!r}: unknown rows", expected=", ".join(ROWS), actual=self.rows
-            )
         _refuse_foreign_settings(self)
-        if self.max_epochs is not None and self.max_epochs < 1:
-            raise ConfigError(
-                f"source {self.name!r}: bad max_epochs", expected=">= 1", actual=self.max_epochs
-            )
 
 
+@declares_settings
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """From `start_step` on, other weights, reached in a straight line over `ramp_steps`."""
+    """A part of the run with other weights."""
 
     __pydantic_config__: ClassVar[object] = STRICT
 
-    start_step: int
-    weights: Mapping[str, float]
-    ramp_steps: int = 0
+    start_step: int = field(metadata=setting("the step from which on they hold", least=0))
+    weights: Mapping[str, float] = field(
+        metadata=setting(
+            "weights by the names of sources; a source that is not named gets 0",
+            accepts="a weight for each source",
+        )
+    )
+    ramp_steps: int = field(
+        default=0,
+        metadata=setting("over how many steps they are reached, in a straight line", least=0),
+    )
 
     def __post_init__(self) -> None:
-        _check_types(self)
-        for name in ("start_step", "ramp_steps"):
-            if getattr(self, name) < 0:
-                raise ConfigError(
-                    f"bad {name} of a phase", expected=">= 0", actual=getattr(self, name)
-                )
+        check_settings(self, owner="a phase")
 
 
+@declares_settings
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What a run is fed with; global_batch_size counts the rows of one step over all ranks.
+    """What a run is fed with.
 
     With `passes`, every row of every source is shown exactly so many times, then the run ends:
     an evaluation. Without, sources are mixed by their weights, for `steps` steps or without end.
-    Stores of different tokenizers are refused, unless `mixed_tokenizers` insists.
     """
 
     __pydantic_config__: ClassVar[object] = STRICT
 
-    seq_len: int
-    global_batch_size: int
-    sources: Sequence[Source]
-    seed: int = 0
-    phases: Sequence[Phase] = ()
-    temperature: float = 1.0
-    grad_accum: int = 1
-    pad_id: int = 0
-    steps: int | None = None
-    passes: int | None = None
-    mixed_tokenizers: bool = False
+    seq_len: int = field(metadata=setting("tokens of a row, T", least=1))
+    global_batch_size: int = field(
+        metadata=setting("rows of one step, over all ranks and microbatches", least=1)
+    )
+    sources: Sequence[Source] = field(
+        metadata=setting("what rows are taken from", accepts="a list of sources")
+    )
+    seed: int = field(
+        default=0, metadata=setting("decides every shuffle: the same seed, the same batches")
+    )
+    phases: Sequence[Phase] = field(
+        default=(),
+        metadata=setting("other weights from some step on", accepts="a list of phases"),
+    )
+    temperature: float = field(
+        default=1.0,
+        metadata=setting(
+            "flattens weights: shares are in proportion to weight ** (1 / temperature), so 1 "
+            "leaves them and a larger one brings them closer to each other",
+            accepts="a number > 0",
+        ),
+    )
+    grad_accum: int = field(
+        default=1,
+        metadata=setting(
+            "microbatches of a step, A: batches have the shape [A, B, T] if it is above 1; must "
+            "divide global_batch_size",
+            least=1,
+            identity=False,
+        ),
+    )
+    pad_id: int = field(
+        default=0, metadata=setting("the id in empty places of a row; no mask depends on it")
+    )
+    steps: int | None = field(
+        default=None,
+        metadata=setting("after how many steps the run ends. None: never", least=1, identity=False),
+    )
+    passes: int | None = field(
+        default=None,
+        metadata=setting(
+            "an evaluation: how often each row is shown, without weights, phases or steps. None: "
+            "a run by weights",
+            least=1,
+        ),
+    )
+    mixed_tokenizers: bool = field(
+        default=False,
+        metadata=setting(
+            "whether stores of different tokenizers may be mixed; else they are refused",
+            identity=False,
+        ),
+    )
 
     def __post_init__(self) -> None:
-        _check_types(self)
-        for name in ("seq_len", "global_batch_size", "grad_accum", "steps", "passes"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ConfigError(f"bad {name}", expected=">= 1", actual=getattr(self, name))
+        check_settings(self)
         if not self.sources:
             raise ConfigError("a recipe needs at least one source")
         names = [source.name for source in self.sources]
@@ -145,44 +253,6 @@ def _refuse_weights(recipe: Recipe) -> None:
                 remedy=f"leave {name} out: each row is shown so many times; or leave out passes",
             )
 
-
-# What a setting may be, by how its type is written above; a bool is no number.
-KINDS: Mapping[str, tuple[type, ...]] = {
-    "str": (str,),
-    "str | PathLike[str]": (str, PathLike),
-    "bool": (bool,),
-    "int": (Integral,),
-    "float": (Real,),
-    "Mapping[str, float]": (Mapping,),
-    "Sequence[Source]": (list, tuple),
-    "Sequence[Phase]": (list, tuple),
-}
-
-
-def _check_types(settings: Any) -> None:
-    """Raise ConfigError for the first setting that is not of its type."""
-    for item in fields(settings):
-        value, kind = getattr(settings, item.name), str(item.type).removesuffix(" | None")
-        if value is None and kind != item.type:
-            continue
-        if not isinstance(value, KINDS[kind]) or (isinstance(value, bool) and kind != "bool"):
-            raise ConfigError(
-                f"bad {item.name} of {type(settings).__name__}",
-                expected=KIND_NAMES.get(kind, kind),
-                actual=repr(value),
-            )
-
-
-KIND_NAMES = {
-    "str": "a string",
-    "str | PathLike[str]": "a path",
-    "bool": "true or false",
-    "int": "a whole number",
-    "float": "a number",
-    "Mapping[str, float]": "a weight for each source",
-    "Sequence[Source]": "a list of sources",
-    "Sequence[Phase]": "a list of phases",
-}
 
 # Settings that only some kinds of rows know: elsewhere they would be ignored in silence.
 CONCERNS = {

@@ -1,0 +1,96 @@
+"""What a type hint says of a value: whether it fits, in words, and which choice was meant.
+
+Hints are types here, never their spelling: `typing.get_type_hints` has resolved them. A look at
+the class of a value, and of the items of a list, costs a microsecond or two.
+"""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral, Real
+from os import PathLike
+from typing import Any, Literal
+
+# What a value may be besides an instance of the class itself: numpy's numbers are numbers.
+NUMBERS: Mapping[Any, type] = {int: Integral, float: Real}
+WORDS: Mapping[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    bool: "True or False",
+    PathLike: "a path",
+    type(None): "None",
+}
+
+
+def parts_of(hint: Any) -> tuple[Any, ...]:
+    """Return the members of a union; a hint that is none is its only member."""
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return typing.get_args(hint) if is_union else (hint,)
+
+
+def choices_of(hint: Any) -> tuple[Any, ...]:
+    """Return the values that the Literals of a hint name.
+
+    >>> choices_of(Literal["a", "b"] | None)
+    ('a', 'b')
+    """
+    literals = [part for part in parts_of(hint) if typing.get_origin(part) is Literal]
+    return tuple(choice for part in literals for choice in typing.get_args(part))
+
+
+def fits(hint: Any, value: object) -> bool:
+    """Tell whether a value is what a hint says; a bool is no number, a string no list.
+
+    >>> fits(int | None, None), fits(float, 3), fits(int, True), fits(Sequence[str], "ab")
+    (True, True, False, False)
+    """
+    return any(_fits_part(part, value) for part in parts_of(hint))
+
+
+def _fits_part(part: Any, value: object) -> bool:
+    origin, arguments = typing.get_origin(part), typing.get_args(part)
+    if part is Any:
+        return True
+    if origin is Literal:
+        return isinstance(value, str) and value in arguments
+    if origin is Sequence:
+        is_list = isinstance(value, (list, tuple))
+        return is_list and all(fits(arguments[0], item) for item in typing.cast(Any, value))
+    if part in NUMBERS:
+        return isinstance(value, NUMBERS[part]) and not isinstance(value, bool)
+    try:
+        return isinstance(value, origin or part)
+    except TypeError:  # a protocol that says nothing at run time
+        return True
+
+
+def in_words(hint: Any) -> str:
+    """Say what a hint accepts.
+
+    >>> in_words(Literal["a", "b"] | None), in_words(str | PathLike[str]), in_words(Sequence[int])
+    ("'a', 'b' or None", 'a string or a path', 'a list, each a whole number')
+    """
+    words: list[str] = []
+    for part in parts_of(hint):
+        if typing.get_origin(part) is Literal:
+            words += [repr(choice) for choice in typing.get_args(part)]
+        elif typing.get_origin(part) is Sequence:
+            words.append(f"a list, each {in_words(typing.get_args(part)[0])}")
+        else:
+            kind = typing.get_origin(part) or part
+            words.append(WORDS.get(kind) or f"a {kind.__name__}")
+    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def did_you_mean(wrong: object, known: Iterable[object]) -> str | None:
+    """Return the question that names the nearest of what is known; None where nothing is near.
+
+    >>> did_you_mean("pakced", ["windows", "packed"])
+    "did you mean 'packed'?"
+    """
+    near = difflib.get_close_matches(str(wrong), [str(item) for item in known], n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else None
