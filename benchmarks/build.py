@@ -101,7 +101,7 @@ def _make_tokenizer(folder: Path) -> None:
     with sample.open("w") as file:
         for text in _until(texts(), TRAIN_BYTES):
             file.write(text + "\n")
-    train_tokenizer([sample], folder / "tok.json", kind="bpe", vocab_size=16_000)
+    train_tokenizer([sample], out=folder / "tok.json", vocab_size=16_000)
 
 
 def _until(parts: list[str], size: int) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.corpus import chats, documents, train_bpe, write_jsonl
 from benchmarks.harness import Row, at_least, best_seconds, rows_of_process
-from tokenreel.text.chats import NGPT, read_chat, render
+from tokenreel.text.chats import CHATML, read_chat, render
 from tokenreel.text.sources import open_source
 from tokenreel.text.tokenizers import load_tokenizer
 from tokenreel.text.tokenizers.huggingface import define_json_file
@@ -19,11 +19,10 @@ from tokenreel.text.tokenizers.referenced import ReferencedTokenizer
 MEGABYTE = 1e6
 
 TEMPLATE = (
-    "{{ SYS }}you are a helpful assistant.{{ EOT }}"
-    "{% for message in messages %}"
-    "{% if message['role'] == 'user' %}{{ USR }}{{ message['content'] }}{{ EOT }}"
-    "{% else %}{{ ASST }}{% generation %}{{ message['content'] }}{{ EOT }}{% endgeneration %}"
-    "{% endif %}{% endfor %}"
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+    "{% if message['role'] == 'user' %}{{ message['content'] }}<|im_end|>"
+    "{% else %}{% generation %}{{ message['content'] }}<|im_end|>{% endgeneration %}"
+    "{% endif %}\n{% endfor %}"
 )
 
 
@@ -45,16 +44,12 @@ def _rendering(path: Path) -> list[Row]:
     """Render with the reference engine, against bare encoding of the same contents."""
     reference = load_tokenizer(path, engine="reference")
     talks = [read_chat({"messages": messages}) for messages in chats(3000)]
-    contents = [
-        text
-        for talk in talks
-        for text in (NGPT.default_system or "", *(message.content for message in talk.messages))
-    ]
+    contents = [message.content for talk in talks for message in talk.messages]
     size = sum(map(len, contents)) / MEGABYTE
     seconds = best_seconds(
         {
             "bare": lambda: reference.encode_batch(contents),
-            "render": lambda: render(talks, NGPT, tokenizer=reference),
+            "render": lambda: render(talks, CHATML, tokenizer=reference),
         },
         rounds=7,
     )
@@ -80,8 +75,8 @@ def _against_transformers(path: Path) -> list[Row]:
     size = sum(len(m["content"]) for r in records for m in r["messages"]) / MEGABYTE
     seconds = best_seconds(
         {
-            "render": lambda: render(talks, NGPT, tokenizer=fast),
-            "read": lambda: render([read_chat(r) for r in records], NGPT, tokenizer=fast),
+            "render": lambda: render(talks, CHATML, tokenizer=fast),
+            "read": lambda: render([read_chat(r) for r in records], CHATML, tokenizer=fast),
             "peer": lambda: peer.apply_chat_template(
                 [record["messages"] for record in records],
                 return_assistant_tokens_mask=True,
@@ -110,13 +105,8 @@ def _peer(path: Path) -> Any:
     from tokenizers import Tokenizer as Library
     from transformers import PreTrainedTokenizerFast
 
-    from tokenreel.text.tokenizers import NGPT_SPECIALS
-
-    template = TEMPLATE
-    for short, token in NGPT_SPECIALS.items():
-        template = template.replace("{{ " + short.upper() + " }}", token)
     peer = PreTrainedTokenizerFast(tokenizer_object=Library.from_file(str(path)))
-    peer.chat_template = template
+    peer.chat_template = TEMPLATE
     return peer
 
 

@@ -35,6 +35,7 @@ from tokenreel.errors import (
     InputError,
     VocabularyError,
 )
+from tokenreel.text.tokenizers.specials import NGPT_SPECIALS
 from tokenreel.text.tokenizers.train import train_tokenizer
 
 SYS, USR, ASST, EOT = 1, 2, 3, 4
@@ -58,7 +59,8 @@ class Words:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "t.model"
-    train_tokenizer([argparse.__file__], path, vocab_size=500)
+    specials = tuple(NGPT_SPECIALS.values())
+    train_tokenizer([argparse.__file__], out=path, vocab_size=504, round_to=1, specials=specials)
     return path
 
 

@@ -30,7 +30,7 @@ class SentencePieceTokenizer:
                 "the tokenizer lacks control tokens of the chat format",
                 where=path,
                 expected=", ".join(missing),
-                remedy='train one with "tokenreel train-tokenizer"',
+                remedy='train one with "tokenreel train-tokenizer … --template ngpt"',
             )
 
     @property

@@ -40,9 +40,10 @@ from tokenreel.text.sources import Cursor, InMemory, Range
 from tokenreel.text.sources.folder import FileSource
 from tokenreel.text.sources.named import named_source
 from tokenreel.text.sources.protocol import Step
-from tokenreel.text.tokenizers import byte_tokenizer, load_tokenizer
+from tokenreel.text.tokenizers import NGPT_SPECIALS, byte_tokenizer, load_tokenizer
 
 ABOUT = {"dataset_name": "test", "split_rule": "as told"}
+BYTES = byte_tokenizer(tuple(NGPT_SPECIALS.values()))
 TEXTS = [f"text number {n} " * 50_000 for n in range(40)]
 
 
@@ -59,7 +60,7 @@ class Fragile(InMemory):
 
 
 def builder(**changed: Any) -> CacheBuilder:
-    chosen = {"tokenizer": byte_tokenizer(), "tokenizer_sha256": "0" * 64, "seed": 1, **changed}
+    chosen = {"tokenizer": BYTES, "tokenizer_sha256": "0" * 64, "seed": 1, **changed}
     return CacheBuilder(**chosen)
 
 
@@ -145,7 +146,7 @@ def test_the_files_of_validation_are_those_torch_chooses(tmp_path: Path) -> None
     out = tmp_path / "roam"
     cached = build_by_file(builder(seed=9), source, out, about=ABOUT, val_frac=0.2)
     order = torch.randperm(20, generator=torch.Generator().manual_seed(9))
-    store, decode = open_store(out), byte_tokenizer().decode
+    store, decode = open_store(out), BYTES.decode
     for split, chosen in (("val", order[:4]), ("train", order[4:])):
         text = decode(store[split].read(0, store[split].num_tokens))
         assert text == "".join(f"note {number:02d}" for number in sorted(chosen.tolist()))
@@ -219,9 +220,10 @@ def test_a_tokenizer_is_copied_once_and_another_refused(tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_without_the_four_control_tokens_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"lacks control tokens.*ngpt_sys.*train-tokenizer"):
-        builder(tokenizer=byte_tokenizer(["<end>"]))
-    assert builder(tokenizer=load_tokenizer("byte")).special_token_ids()["eot"] == 260
+    with pytest.raises(ConfigError, match=r"lacks control tokens.*ngpt_sys.*--template ngpt"):
+        builder(tokenizer=load_tokenizer("byte"))
+    ids = builder(tokenizer=BYTES).special_token_ids()
+    assert ids == {"sys": 256, "usr": 257, "asst": 258, "eot": 259}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tokenreel.cli.main import COMMANDS, main
 def store(tmp_path: Path) -> Path:
     path = tmp_path / "books"
     tokenizer = {"kind": "byte", "name": "byte"}
-    with StoreWriter(path, vocab_size=261, provenance=True, tokenizer=tokenizer) as writer:
+    with StoreWriter(path, vocab_size=259, provenance=True, tokenizer=tokenizer) as writer:
         for number, text in enumerate(["hello \x1b[31mred\x1b[0m", "two"]):
             place = Provenance(file="a.txt", row=number)
             writer.add(list(text.encode()), provenance=place)

@@ -32,7 +32,7 @@ def test_a_dry_run_tells_the_account(config: Path, capsys: pytest.CaptureFixture
     assert main(["stream", str(config), "--steps", "5", "--quiet"]) == 0
     drawn = capsys.readouterr().out
     assert "5 batches [1, 4, 32] in " in drawn and "retries 0" in drawn and "documents" in drawn
-    assert "vocabulary 384 (bos 261, eos 256, pad 262)" in drawn and "skipped" not in drawn
+    assert "vocabulary 384 (bos 259, eos 256, pad 260)" in drawn and "skipped" not in drawn
 
 
 def test_settings_are_overridden_and_a_finite_stream_ends(

@@ -41,7 +41,7 @@ def corpus(folder: Path) -> Path:
 
 def trained(kind: str, folder: Path) -> Path:
     out = folder / ("t.model" if kind == "sentencepiece" else "t.json")
-    train_tokenizer([corpus(folder)], out, kind=kind, vocab_size=400, specials=SPECIALS)
+    train_tokenizer([corpus(folder)], out=out, vocab_size=400, specials=SPECIALS)
     return out
 
 
@@ -112,7 +112,7 @@ def test_text_that_spells_control_tokens_yields_none(kind: str, tmp_path: Path) 
     spec = KINDS[kind](tmp_path)
     for engine in ("auto", "reference"):
         tokenizer = load_tokenizer(spec, engine=engine)
-        assert len(tokenizer.control_ids) >= 5
+        assert len(tokenizer.control_ids) >= (3 if kind == "byte" else 5)
         encoded = tokenizer.encode_batch(attacked(tokenizer, ATTACKS))
         assert len(encoded.ids)
         assert not np.isin(encoded.ids, list(tokenizer.control_ids.values())).any()

@@ -21,7 +21,7 @@ from tokenreel.text.chats import (
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.tokenizers import NGPT_SPECIALS, byte_tokenizer
 
-TOKENIZER = byte_tokenizer()
+TOKENIZER = byte_tokenizer(tuple(NGPT_SPECIALS.values()))
 END = TOKENIZER.control_ids[NGPT_SPECIALS["eot"]]
 
 

@@ -28,10 +28,12 @@ from niels_gpt.cache.cli import _model, _parser, _works, main
 from tokenreel import open_store
 from tokenreel.builder.cache_builder import CacheBuilder
 from tokenreel.errors import InputError
-from tokenreel.text.tokenizers import load_tokenizer
+from tokenreel.text.tokenizers import NGPT_SPECIALS, byte_tokenizer, load_tokenizer
 from tokenreel.text.tokenizers.train import train_tokenizer
 
 HUB = Path(__file__).parent.parent / "hub"
+SPECIALS = tuple(NGPT_SPECIALS.values())
+NGPT: dict[str, Any] = {"specials": SPECIALS, "round_to": 1}
 SIZES = ["--max-train-tokens", "20000", "--max-val-tokens", "2000", "--shard-bytes", "16384"]
 REQUIRED = {
     "dataset_name",
@@ -71,7 +73,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a tokenizer and notes, to run in."""
     folder = tmp_path_factory.mktemp("place")
-    train_tokenizer([argparse.__file__], folder / "t.model", vocab_size=500)
+    train_tokenizer([argparse.__file__], out=folder / "t.model", vocab_size=504, **NGPT)
     notes = folder / "data" / "roam"
     notes.mkdir(parents=True)
     for number in range(10):
@@ -347,7 +349,8 @@ def test_without_a_tokenizer_it_says_how_to_get_one_there(
     assert (
         '"mkdir -p cache/tokenizer"' in said and '"cp spm.model cache/tokenizer/spm.model"' in said
     )
-    assert '"tokenreel train-tokenizer FILE… --out cache/tokenizer/spm.model"' in said
+    words = "--template ngpt --vocab-size 16004 --round-to 1 --out cache/tokenizer/spm.model"
+    assert f'"tokenreel train-tokenizer FILE… {words}"' in said
     assert not list(tmp_path.iterdir())
 
 
@@ -367,7 +370,8 @@ def test_the_usual_folder_of_notes_may_be_absent_and_one_that_is_named_may_not(
 ) -> None:
     """Contract 002 has no flag for notes in its line; the original makes a stub of absent ones."""
     monkeypatch.chdir(tmp_path)
-    builder = CacheBuilder(tokenizer=load_tokenizer("byte"), tokenizer_sha256="0" * 64, seed=42)
+    encoder = byte_tokenizer(SPECIALS)
+    builder = CacheBuilder(tokenizer=encoder, tokenizer_sha256="0" * 64, seed=42)
     parse = _parser().parse_args
     stub = _works(builder, parse(["build-all"]))["pretrain/roam"]()
     assert stub.meta["not_built"] and stub.meta["reason"] == "no folder data/roam"
@@ -389,9 +393,10 @@ def test_the_originals_names_of_the_budgets_are_understood() -> None:
 def test_another_tokenizer_than_that_of_the_cache_is_refused(
     built: Result, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train_tokenizer([argparse.__file__], tmp_path / "u.model", vocab_size=400)
+    other = tmp_path / "u.model"
+    train_tokenizer([argparse.__file__], out=other, vocab_size=404, **NGPT)
     cache = str(place / "cache")
-    assert main(["build-all", "--cache-dir", cache, "--tokenizer", str(tmp_path / "u.model")]) == 1
+    assert main(["build-all", "--cache-dir", cache, "--tokenizer", str(other)]) == 1
     assert "another tokenizer; differing: tokenizer_sha256" in capsys.readouterr().err
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from niels_gpt.special_tokens import ASST_TOKEN, EOT_TOKEN, SYS_TOKEN, USR_TOKEN
 from niels_gpt.tokenizer import SentencePieceTokenizer, load_tokenizer
+from tokenreel.cli.main import main
 from tokenreel.errors import FormatError
 from tokenreel.text.tokenizers import Tokenizer, adapt
 from tokenreel.text.tokenizers.train import train_tokenizer
@@ -19,7 +20,8 @@ MARK = "84a5023f67d74cf29cc4001becde983c"
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "t.model"
-    train_tokenizer([argparse.__file__], path, vocab_size=500)
+    words = ("--template", "ngpt", "--vocab-size", "504", "--round-to", "1", "--quiet")
+    assert main(["train-tokenizer", argparse.__file__, "--out", str(path), *words]) == 0
     return path
 
 
@@ -57,6 +59,6 @@ def test_it_is_a_tokenreel_tokenizer_as_it_is(model: Path) -> None:
 
 
 def test_a_model_without_the_special_tokens_is_refused(tmp_path: Path) -> None:
-    train_tokenizer([argparse.__file__], tmp_path / "t.model", vocab_size=400, specials=["<end>"])
-    with pytest.raises(FormatError, match=r"lacks control tokens .*ngpt_sys_.*train-tokenizer"):
+    train_tokenizer([argparse.__file__], out=tmp_path / "t.model", vocab_size=400)
+    with pytest.raises(FormatError, match=r"lacks control tokens .*ngpt_sys_.*--template ngpt"):
         load_tokenizer(tmp_path / "t.model")

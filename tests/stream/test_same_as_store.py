@@ -34,11 +34,11 @@ def streamed_rows(config: dict[str, Any], **options: Any) -> dict[str, np.ndarra
 def stored_rows(
     texts: list[str], store: Path, *, seq_len: int, **how: Any
 ) -> dict[str, np.ndarray]:
-    with StoreWriter(store, vocab_size=261) as writer:
+    with StoreWriter(store, vocab_size=259) as writer:
         for text in texts:
             writer.add([*text.encode(), 256])
     source = Source(name="a", path=store, shuffle=False, **how)
-    feed = Feed(Recipe(seq_len=seq_len, global_batch_size=1, sources=[source], pad_id=262))
+    feed = Feed(Recipe(seq_len=seq_len, global_batch_size=1, sources=[source], pad_id=260))
     rows = [feed.batch(step) for step in range(feed.plans[0].num_rows)]
     return {name: np.concatenate([getattr(row, name) for row in rows]) for name in FIELDS}
 

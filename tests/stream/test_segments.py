@@ -13,7 +13,7 @@ from tests.stream.making import batches_of, config_of
 
 from tokenreel.text.sources import InMemory
 
-BEGIN, END = 261, 256
+BEGIN, END = 259, 256
 LETTERS = [chr(number) for number in range(33, 127)]
 
 options = st.fixed_dictionaries(

@@ -32,7 +32,8 @@ def trained_with(specials: list[str], folder: Path) -> Path:
     (folder / "text.txt").write_text("so it goes, and so it went, as it goes. " * 40)
     out = folder / "bpe" / "tokenizer.json"
     out.parent.mkdir()
-    train_tokenizer([folder / "text.txt"], out, kind="bpe", vocab_size=270, specials=specials)
+    size = 270 + len(specials)
+    train_tokenizer([folder / "text.txt"], out=out, vocab_size=size, round_to=1, specials=specials)
     return out
 
 
@@ -81,7 +82,7 @@ def test_the_opened_configuration_says_what_a_model_is_made_with(tmp_path: Path)
     path = write_texts(tmp_path / "a.jsonl", ["a document"])
     found = batches_of(config_of(path, model_vocab_size=300)).stream
     assert found.config.model == ModelSettings(
-        vocab_size=384, bos_token_id=261, eos_token_id=256, pad_token_id=262
+        vocab_size=384, bos_token_id=259, eos_token_id=256, pad_token_id=260
     )
 
 
@@ -169,7 +170,7 @@ def test_a_document_that_is_cut_has_no_end_token(tmp_path: Path) -> None:
         path, repeat=False, shuffle=False, tokenizer_add_bos=True, tokenizer_max_doc_tokens=4
     )
     [batch] = batches_of(config)
-    assert batch.input_ids[batch.segment_ids > 0].tolist() == [261, *b"abc", 261, *b"xy", 256]
+    assert batch.input_ids[batch.segment_ids > 0].tolist() == [259, *b"abc", 259, *b"xy", 256]
 
 
 def test_the_tokenizers_special_ids_win_over_the_models_and_it_is_logged(
@@ -236,7 +237,7 @@ def test_the_special_ids_of_bytes_are_declared_ones(
     caplog.set_level("INFO", logger="tokenreel")
     model = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0} if not offset else {}
     found = vocabulary_of("none", model, kind="byte", byte_offset=offset)
-    expected = (1, 2, 0) if offset else (261, 256, 262)
+    expected = (1, 2, 0) if offset else (259, 256, 260)
     assert (found.bos_id, found.eos_id, found.pad_id) == expected
     assert "spelling" not in caplog.text
     assert caplog.text.count("as the tokenizer declares") == (0 if offset else 3)
@@ -257,10 +258,10 @@ def test_bytes_have_begin_end_and_padding_of_their_own(tmp_path: Path) -> None:
     )
     [batch] = batches_of(config)
     assert batch.labels[0, 0].tolist()[:12] == [
-        *(97, 98, -100, 261, 99, 100, -100, 261, 101, 102, -100),
+        *(97, 98, -100, 259, 99, 100, -100, 259, 101, 102, -100),
         -100,  # what comes after is padding
     ]
-    assert set(batch.input_ids[~batch.attention_mask].tolist()) == {262}
+    assert set(batch.input_ids[~batch.attention_mask].tolist()) == {260}
 
 
 def test_an_end_token_that_is_a_byte_cannot_be_left_out_of_the_loss(tmp_path: Path) -> None:

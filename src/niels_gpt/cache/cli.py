@@ -213,7 +213,8 @@ def _model(args: argparse.Namespace) -> Path:
         expected="a SentencePiece model with the four control tokens",
         remedy=f'run "mkdir -p {there.parent}" and put it there: copy or link the one you have '
         f'("cp spm.model {there}"), or train one '
-        f'("tokenreel train-tokenizer FILE… --out {there}"); or pass --tokenizer spm.model',
+        f'("tokenreel train-tokenizer FILE… --template ngpt --vocab-size 16004 --round-to 1 '
+        f'--out {there}"); or pass --tokenizer spm.model',
     )
 
 

@@ -12,7 +12,7 @@ auto_set_special_tokens is off:
 A setting of the model that does not hold is logged, and so is a spelling that does. A name of
 the hub is fetched once, files of the tokenizer alone; code that comes with it is never run.
 
-Bytes have special ids of their own: end 256, begin 261, padding 262 (257 to 260 are those of
+Bytes have special ids of their own: end 256, begin 259, padding 260 (257 and 258 are those of
 chats); with byte_offset, below the bytes: the model's, else padding 0, begin 1, end 2.
 """
 
@@ -37,9 +37,9 @@ from tokenreel.text.tokenizers import (
     find_end,
     load_tokenizer,
 )
-from tokenreel.text.tokenizers.byte import DEFAULT_SPECIALS
 from tokenreel.text.tokenizers.end_of_text import DeclaredEnd
 from tokenreel.text.tokenizers.referenced import fingerprint_of
+from tokenreel.text.tokenizers.specials import DEFAULT_SPECIALS
 
 log = logging.getLogger(__name__)
 BEGIN, PAD = "<|begin_of_text|>", "<|pad|>"

@@ -130,9 +130,9 @@ def run(*words: str) -> int:
 
 
 def test_the_command_says_that_nothing_broke(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("ngpt", "--tokenizer", "byte") == 0
+    assert run("chatml", "--tokenizer", "byte") == 0
     out = capsys.readouterr().out
-    assert "template ngpt" in out
+    assert "template chatml" in out
     assert out.count("holds") == 4
     assert "nothing broke it" in out
 

@@ -45,7 +45,7 @@ def folder(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tokenizers")
     for name, make in HUGGINGFACE.items():
         make(corpus).save(str(folder / f"{name}.json"))
-    train_tokenizer([corpus], folder / "sp_trained.model", vocab_size=700)
+    train_tokenizer([corpus], out=folder / "sp_trained.model", vocab_size=700)
     options: dict[str, Any] = {
         "byte_fallback": True,
         "remove_extra_whitespaces": False,

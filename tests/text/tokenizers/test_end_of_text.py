@@ -14,7 +14,13 @@ from transformers import AutoTokenizer
 from tokenreel import build
 from tokenreel.builder.plan import BuildPlan
 from tokenreel.errors import ConfigError, FormatError
-from tokenreel.text.tokenizers import byte_tokenizer, find_end, load_tokenizer
+from tokenreel.text.tokenizers import (
+    END_OF_TEXT,
+    NGPT_SPECIALS,
+    byte_tokenizer,
+    find_end,
+    load_tokenizer,
+)
 
 SPECIALS = ("<|endoftext|>", "</s>", "<turn>")
 LISTED = {"1": {"content": "<|endoftext|>"}, "2": {"content": "</s>"}, "3": {"content": "<turn>"}}
@@ -110,9 +116,10 @@ def test_one_usual_spelling_is_taken_and_the_end_of_a_turn_only_for_want_of_it(
 ) -> None:
     found = find_end(load_tokenizer(put(tmp_path, {}, ("<turn>", "</s>"))))
     assert (found.token, found.id, found.source) == ("</s>", 2, "its usual spelling")
-    both, turn = byte_tokenizer(), byte_tokenizer([*list(byte_tokenizer().control_ids)[1:]])
-    assert find_end(both).id == 256 and find_end(both).source == "byte"
-    assert find_end(turn).token == list(turn.control_ids)[-1]
+    turns = list(NGPT_SPECIALS.values())
+    both, turn = byte_tokenizer([*turns, END_OF_TEXT]), byte_tokenizer(turns)
+    assert find_end(both).id == 260 and find_end(both).source == "byte"
+    assert find_end(turn).token == NGPT_SPECIALS["eot"]
 
 
 def test_a_declared_end_that_is_no_control_token_is_an_error(tmp_path: Path) -> None:

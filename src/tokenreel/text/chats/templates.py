@@ -25,8 +25,9 @@ from typing import Any
 
 from tokenreel.errors import ConfigError
 from tokenreel.text.chats.template import Control, Name, Part, Parts, Template, Text, Wrapping
+from tokenreel.text.tokenizers.end_of_text import SPELLINGS, TURN_END
 from tokenreel.text.tokenizers.protocol import Tokenizer
-from tokenreel.text.tokenizers.specials import NGPT_SPECIALS
+from tokenreel.text.tokenizers.specials import END_OF_TEXT, NGPT_SPECIALS
 
 DEFAULT_SYSTEM_TEXT = "you are a helpful assistant."
 
@@ -139,6 +140,18 @@ def fitting_template(tokenizer: Tokenizer) -> Template:
         remedy="describe its template in a .toml file and name that (template=…, --template), "
         "or use a tokenizer that has the control tokens of one",
     )
+
+
+def specials_for(template: Template) -> tuple[str, ...]:
+    """Return the control tokens of a tokenizer that is made for a template.
+
+    They begin with the end of a document, unless one of the template's own ends documents too.
+
+    >>> specials_for(CHATML)
+    ('<|endoftext|>', '<|im_start|>', '<|im_end|>')
+    """
+    ends = {*SPELLINGS, TURN_END}.intersection(template.controls)
+    return template.controls if ends else (END_OF_TEXT, *template.controls)
 
 
 def template_from(facts: Mapping[str, object], *, where: str = "template") -> Template:

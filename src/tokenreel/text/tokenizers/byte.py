@@ -2,8 +2,8 @@
 
 No file, no dependency, exact for every text; for bringing a pipeline up and for
 tests. A text costs one id per byte, four times what a trained vocabulary needs.
-The default control tokens are the end of text (256) and the four of the `ngpt` chat
-format (257 to 260).
+The default control tokens are the end of text (256) and the begin and end of a turn in the
+chat template `chatml` (257, 258).
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from tokenreel.errors import ConfigError
 from tokenreel.text.tokenizers.end_of_text import DeclaredEnd
 from tokenreel.text.tokenizers.protocol import Encoded
 from tokenreel.text.tokenizers.referenced import Definition, ReferencedTokenizer, fingerprint_of
-from tokenreel.text.tokenizers.specials import END_OF_TEXT, NGPT_SPECIALS
-
-DEFAULT_SPECIALS = (END_OF_TEXT, *NGPT_SPECIALS.values())
+from tokenreel.text.tokenizers.specials import DEFAULT_SPECIALS, END_OF_TEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +36,10 @@ class _Bytes:
 
 
 def byte_tokenizer(specials: Sequence[str] = DEFAULT_SPECIALS) -> ReferencedTokenizer:
-    """Make the tokenizer of bytes with these control tokens.
+    """Make the tokenizer of bytes with these control tokens, whose ids follow from 256.
 
+    >>> dict(byte_tokenizer().control_ids)
+    {'<|endoftext|>': 256, '<|im_start|>': 257, '<|im_end|>': 258}
     >>> tokenizer = byte_tokenizer(["<end>"])
     >>> tokenizer.encode_batch(["a<"]).ids.tolist(), dict(tokenizer.control_ids)
     ([97, 60], {'<end>': 256})

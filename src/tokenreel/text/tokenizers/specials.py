@@ -1,7 +1,8 @@
 """Which strings are control tokens.
 
-NGPT_SPECIALS are the four of contracts 001 and 002, under their short names; they
-are defaults, and every function that uses them takes others.
+DEFAULT_SPECIALS are those of the tokenizer of bytes and of a tokenizer trained here: the end
+of a document, and begin and end of a turn in the chat template `chatml`. NGPT_SPECIALS are
+the four of contracts 001 and 002, under their short names, for `niels_gpt` alone.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ NGPT_SPECIALS = {
     "eot": "<|ngpt_eot_84a5023f67d74cf29cc4001becde983c|>",
 }
 END_OF_TEXT = "<|endoftext|>"
+DEFAULT_SPECIALS = (END_OF_TEXT, "<|im_start|>", "<|im_end|>")
 
 
 def looks_like_structure(token: str) -> bool:

@@ -1,4 +1,4 @@
-"""Train a tokenizer from text, the same bytes from the same text every time.
+"""Train a tokenizer from text or chats, the same bytes from the same text every time.
 
     sentencepiece   BPE with byte fallback, written as `.model`. No normalization and no
                     added blank: ids decode to the text they came from.
@@ -6,15 +6,14 @@
     bpe             byte-level BPE of the `tokenizers` library, written as `.json`.
                     ids: 0 … control tokens │ 256 bytes │ learned tokens
 
-`vocab_size` counts everything but the control tokens, so that the default of 16,000 and
-the four of the `ngpt` format make 16,004 ids. The control tokens come first: their ids
-depend on their order alone, not on the text or the size. They are control symbols, which
-text cannot match.
+`vocab_size` counts every id, control tokens, bytes and the unknown one included, and is
+rounded up to a multiple of `round_to`: matrices of such a size are multiplied faster. What
+the rounding adds is learned from the text like the rest, not left empty, because a model pays
+for its rows anyway. The control tokens come first: their ids depend on their order alone, not
+on the text or the size. They are control symbols, which text cannot match.
 
-Training is single-threaded (SentencePiece) or order-free (BPE), without sampling; all
-text is used and held in memory, a few times over. Lines are the units; a line longer
-than 4,000 characters is taken in parts. A plain file is read line by line; JSONL, Parquet,
-folders, globs and datasets are read by text/sources, document by document.
+Training is single-threaded (SentencePiece) or order-free (BPE). The text, or the sample of it
+that training_text.py takes, is held in memory, a few times over.
 """
 
 from __future__ import annotations
@@ -22,48 +21,138 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from tokenreel.errors import ConfigError, EmptyError, ExistsError, InputError, MissingExtraError
+from tokenreel.errors import ConfigError, EmptyError, ExistsError, MissingExtraError
 from tokenreel.progress import SILENT, Progress
-from tokenreel.text.sources.files import COMPRESSED_SUFFIXES, kind_of
-from tokenreel.text.sources.open import open_source
-from tokenreel.text.tokenizers.specials import NGPT_SPECIALS
+from tokenreel.text.sources.open import Spec
+from tokenreel.text.sources.record import Skipped
+from tokenreel.text.tokenizers.specials import DEFAULT_SPECIALS
+from tokenreel.text.tokenizers.training_text import (
+    LINE_CHARACTERS,
+    Reading,
+    TrainingText,
+    read_memory,
+    read_sources,
+)
 
-SUFFIXES = {"sentencepiece": ".model", "bpe": ".json"}
+Kind = Literal["sentencepiece", "bpe"]
+SUFFIXES: dict[str, str] = {"sentencepiece": ".model", "bpe": ".json"}
 DEFAULT_VOCAB_SIZE = 16_000
-_LINE_CHARACTERS = 4_000
-_RANGE_BYTES = 64 << 20
-_SMALLEST = {"sentencepiece": 257, "bpe": 256}
+DEFAULT_ROUND_TO = 128
+DEFAULT_SAMPLE_BYTES = 200_000_000
+_REPORTED_LINES = 1_000  # to report every line would take longer than to count its words
+FIXED_IDS = {"sentencepiece": 257, "bpe": 256}  # the bytes, and the unknown piece
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """A tokenizer that was written, and what it learned from.
+
+    text_bytes
+        of the text it was trained on
+    source_bytes
+        of the files that text was taken from; None where a stream does not say
+    is_sample
+        whether there was more text than it was trained on
+    skipped
+        the records that could not be used, counted by reason
+    """
+
+    path: Path
+    kind: str
+    vocab_size: int
+    text_bytes: int
+    source_bytes: int | None
+    is_sample: bool
+    skipped: Skipped
 
 
 def train_tokenizer(
-    sources: Sequence[str | Path],
-    out: str | Path,
+    sources: Spec | None = None,
     *,
-    kind: str = "sentencepiece",
+    out: str | PathLike[str],
+    texts: Iterable[str] | None = None,
+    chats: Iterable[Any] | None = None,
+    kind: Kind | None = None,
     vocab_size: int = DEFAULT_VOCAB_SIZE,
-    specials: Sequence[str] = tuple(NGPT_SPECIALS.values()),
+    round_to: int = DEFAULT_ROUND_TO,
+    specials: Sequence[str] = DEFAULT_SPECIALS,
     text_key: str = "text",
+    chat: bool = False,
+    on_bad: Literal["error", "skip"] = "error",
+    sample_bytes: int | None = DEFAULT_SAMPLE_BYTES,
     progress: Progress = SILENT,
-) -> None:
-    """Train on files or whatever `open_source` opens; `out` is written whole or not at all.
+) -> Trained:
+    """Train a tokenizer and write it to `out`, whole or not at all.
 
-    `text_key`: the field of a record that holds its text.
+    sources
+        a path or a list of them (files of text, JSONL or Parquet, folders, globs,
+        `hf:owner/name`), or what else `tokenreel.build` reads: a data frame, a dataset
+    out
+        the file to write; it must not be there yet
+    texts, chats
+        documents or chats in memory, any iterable of them, in place of `sources`
+    kind
+        "bpe" or "sentencepiece"; None: as the ending of `out` says, .json or .model
+    vocab_size
+        how many ids there are, control tokens included, before rounding
+    round_to
+        the number of ids is rounded up to a multiple of this; 1: it is not
+    specials
+        the control tokens, in the order of their ids
+    text_key
+        the field of a record that holds its text
+    chat
+        True: records are chats, in any shape that `tokenreel.build` reads; the text of all
+        their turns, tool calls and tool schemas is learned from
+    on_bad
+        "error" stops at the first record that cannot be used, "skip" counts it and goes on
+    sample_bytes
+        if there is more text than this, so much is taken evenly from all of it; None: all
+    progress
+        is told how much was read, and which part of the training has begun
+
+    >>> import tempfile
+    >>> out = tempfile.mkdtemp() + "/tokenizer.json"
+    >>> text = " ".join(f"word{number}" for number in range(1000))
+    >>> train_tokenizer(texts=[text], out=out, vocab_size=300).vocab_size
+    384
     """
-    out = Path(out)
-    _require_sense(out, kind=kind, vocab_size=vocab_size, specials=specials)
+    path = Path(out)
+    kind = kind or _kind_of(path)
+    size = _rounded(vocab_size, round_to)
+    _require_sense(path, kind=kind, vocab_size=vocab_size, size=size, specials=specials)
+    reading = Reading(
+        text_key=text_key,
+        is_chat=chat or chats is not None,
+        on_bad=on_bad,
+        sample_bytes=sample_bytes,
+    )
     # Read before training: an error of ours would not come out of the libraries as it is.
-    lines = list(read_lines(sources, text_key=text_key, progress=progress))
-    if not any(line.strip() for line in lines):
-        raise EmptyError("there is no text to train on", where=", ".join(map(str, sources)))
+    text = _read(sources, texts, chats, reading, progress)
     train = {"sentencepiece": train_sentencepiece, "bpe": train_bpe}[kind]
-    _write_whole(out, train(lines, vocab_size=vocab_size, specials=specials))
+    lines = _fed(text, progress)
+    model = train(lines, vocab_size=size, specials=specials, round_to=round_to)
+    _write_whole(path, model)
+    return Trained(
+        path=path,
+        kind=kind,
+        vocab_size=size,
+        text_bytes=text.num_bytes,
+        source_bytes=text.source_bytes,
+        is_sample=text.is_sample,
+        skipped=text.skipped,
+    )
 
 
-def train_sentencepiece(lines: Iterable[str], *, vocab_size: int, specials: Sequence[str]) -> bytes:
-    """Return the bytes of a SentencePiece BPE model trained on the lines."""
+def train_sentencepiece(
+    lines: Iterable[str], *, vocab_size: int, specials: Sequence[str], round_to: int = 1
+) -> bytes:
+    """Return the bytes of a SentencePiece BPE model with so many ids, trained on the lines."""
     try:
         import sentencepiece
     except ImportError:
@@ -78,7 +167,7 @@ def train_sentencepiece(lines: Iterable[str], *, vocab_size: int, specials: Sequ
             sentence_iterator=clean,
             model_writer=written,
             model_type="bpe",
-            vocab_size=vocab_size + len(specials),
+            vocab_size=vocab_size,
             control_symbols=list(specials),
             bos_id=-1,
             eos_id=-1,
@@ -87,21 +176,23 @@ def train_sentencepiece(lines: Iterable[str], *, vocab_size: int, specials: Sequ
             add_dummy_prefix=False,
             remove_extra_whitespaces=False,
             allow_whitespace_only_pieces=True,
-            max_sentence_length=4 * _LINE_CHARACTERS + 4,
+            max_sentence_length=4 * LINE_CHARACTERS + 4,
             num_threads=1,
             minloglevel=2,
         )
     except RuntimeError as error:
         raise ConfigError(
             f"SentencePiece cannot be trained like this: {str(error).rpartition(']')[2].strip()}",
-            actual=f"vocabulary size {vocab_size} + {len(specials)}",
-            remedy="change --vocab-size or give more text",
+            actual=f"a vocabulary of {vocab_size:,}, rounded to a multiple of {round_to:,}",
+            remedy="give more text, or change vocab_size or round_to (--vocab-size, --round-to)",
         ) from None
     return written.getvalue()
 
 
-def train_bpe(lines: Iterable[str], *, vocab_size: int, specials: Sequence[str]) -> bytes:
-    """Return the bytes of a `tokenizer.json` with byte-level BPE trained on the lines."""
+def train_bpe(
+    lines: Iterable[str], *, vocab_size: int, specials: Sequence[str], round_to: int = 1
+) -> bytes:
+    """Return the bytes of a `tokenizer.json` with so many ids, byte-level BPE of the lines."""
     try:
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     except ImportError:
@@ -112,77 +203,111 @@ def train_bpe(lines: Iterable[str], *, vocab_size: int, specials: Sequence[str])
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size + len(specials),
+        vocab_size=vocab_size,
         special_tokens=list(specials),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
     tokenizer.train_from_iterator(iter(lines), trainer)
     learned = tokenizer.get_vocab_size()
-    if learned < vocab_size + len(specials):
-        raise ConfigError(
-            "the text is too small for this vocabulary",
-            expected=vocab_size,
-            actual=learned - len(specials),
-            remedy="give more text or a smaller --vocab-size",
-        )
+    if learned < vocab_size:
+        raise _too_little_text(learned, vocab_size=vocab_size, round_to=round_to)
     return tokenizer.to_str(pretty=True).encode()
 
 
-def read_lines(
-    sources: Sequence[str | Path], *, text_key: str, progress: Progress = SILENT
-) -> Iterator[str]:
-    """Yield the lines of sources in order, long ones in parts, line ends left on."""
-    files = [Path(source) for source in sources if _is_plain(source)]
-    progress.start("reading", total=sum(file.stat().st_size for file in files) or None, unit="B")
-    for source in sources:
-        lines = _file_lines(Path(source)) if _is_plain(source) else _record_lines(source, text_key)
-        for line in lines:
-            progress.advance(len(line.encode("utf-8", "surrogatepass")))
-            for place in range(0, len(line), _LINE_CHARACTERS):
-                yield line[place : place + _LINE_CHARACTERS]
+def _too_little_text(learned: int, *, vocab_size: int, round_to: int) -> ConfigError:
+    possible = learned // round_to * round_to
+    smaller = f"{possible:,} ids at most (vocab_size, --vocab-size)"
+    if possible <= FIXED_IDS["bpe"]:
+        smaller = f"{learned:,} ids at most, not rounded (round_to=1, --round-to 1)"
+    return ConfigError(
+        "the text is too small for this vocabulary: it has no more to learn from",
+        expected=vocab_size,
+        actual=learned,
+        remedy=f"give more text, or make it smaller: {smaller}",
+    )
 
 
-def _is_plain(source: str | Path) -> bool:
-    """Tell whether a source is a file that holds nothing but text."""
-    path = Path(source)
-    is_packed = path.suffix.lower() in COMPRESSED_SUFFIXES
-    return path.is_file() and not is_packed and kind_of(path) in (None, "text")
+def _read(
+    sources: Spec | None,
+    texts: Iterable[str] | None,
+    chats: Iterable[Any] | None,
+    reading: Reading,
+    progress: Progress,
+) -> TrainingText:
+    given = {"sources": sources, "texts": texts, "chats": chats}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) != 1:
+        raise ConfigError(
+            "a tokenizer is trained on one kind of input",
+            expected="sources, texts=… or chats=…",
+            actual=" and ".join(named) or "none",
+        )
+    held = texts if texts is not None else chats
+    if isinstance(held, (str, bytes)):
+        raise ConfigError(f"bad {named[0]}", expected="a list of them", actual="one string")
+    if held is not None:
+        text = read_memory(held, reading, progress=progress)
+    else:
+        specs = list(sources) if isinstance(sources, (list, tuple)) else [sources]
+        text = read_sources(specs, reading, progress=progress)
+    if not any(line.strip() for line in text.lines):
+        where = ", ".join(map(str, sources)) if isinstance(sources, (list, tuple)) else None
+        gone = ", ".join(f"{reason} {count:,}" for reason, count in text.skipped.reasons.items())
+        raise EmptyError(
+            "there is no text to train on", where=where, actual=f"skipped: {gone}" if gone else None
+        )
+    return text
 
 
-def _file_lines(file: Path) -> Iterator[str]:
-    start = 0
-    with file.open("rb") as stream:
-        for raw in stream:
-            try:
-                yield raw.decode()
-            except UnicodeDecodeError as error:
-                raise InputError(
-                    f"no UTF-8 at byte {start + error.start:,}: {error.reason}",
-                    where=file,
-                    remedy="repair the file or leave it out",
-                ) from None
-            start += len(raw)
+def _fed(text: TrainingText, progress: Progress) -> Iterator[str]:
+    """Yield the lines as the library takes them; behind the last one it merges, without a word."""
+    progress.start("counting words", total=len(text.lines), unit=" lines")
+    for number, line in enumerate(text.lines, start=1):
+        yield line
+        if number % _REPORTED_LINES == 0:
+            progress.advance(_REPORTED_LINES)
+    progress.start("learning merges", total=None)
 
 
-def _record_lines(source: str | Path, text_key: str) -> Iterator[str]:
-    opened = open_source(source, text_key=text_key)
-    for part in opened.ranges(_RANGE_BYTES):
-        for record in opened.read(part):
-            yield from (record.text or "").splitlines(keepends=True)
+def _kind_of(out: Path) -> Kind:
+    kinds: dict[str, Kind] = {".model": "sentencepiece", ".json": "bpe"}
+    if out.suffix not in kinds:
+        raise ConfigError(
+            "the ending of the name does not say what kind of tokenizer to train",
+            where=out,
+            expected=".json for byte-level BPE, .model for SentencePiece",
+            actual=out.suffix or "no ending",
+        )
+    return kinds[out.suffix]
 
 
-def _require_sense(out: Path, *, kind: str, vocab_size: int, specials: Sequence[str]) -> None:
+def _rounded(vocab_size: int, round_to: int) -> int:
+    if round_to < 1:
+        raise ConfigError(
+            "a vocabulary cannot be rounded to a multiple of this",
+            expected="round_to (--round-to) of 1 or more",
+            actual=round_to,
+        )
+    return -(-vocab_size // round_to) * round_to
+
+
+def _require_sense(
+    out: Path, *, kind: str, vocab_size: int, size: int, specials: Sequence[str]
+) -> None:
     if kind not in SUFFIXES:
         raise ConfigError("no such kind of tokenizer", expected=" or ".join(SUFFIXES), actual=kind)
     if out.suffix != SUFFIXES[kind]:
         raise ConfigError(f"the name of a {kind} tokenizer ends in {SUFFIXES[kind]}", where=out)
-    if vocab_size <= _SMALLEST[kind]:
+    fixed = FIXED_IDS[kind] + len(specials)
+    if vocab_size < 1 or size <= fixed:
         raise ConfigError(
-            "the vocabulary is too small: it starts with the 256 bytes",
-            expected=f"more than {_SMALLEST[kind]}",
+            f"the vocabulary is too small: bytes and control tokens alone are {fixed}",
+            expected=f"more than {fixed}",
             actual=vocab_size,
         )
+    if isinstance(specials, str):
+        raise ConfigError("control tokens are a list", actual=repr(specials))
     if len(set(specials)) < len(specials) or not all(len(special) > 1 for special in specials):
         raise ConfigError(
             "control tokens must differ and have more than one character",
@@ -195,6 +320,7 @@ def _require_sense(out: Path, *, kind: str, vocab_size: int, specials: Sequence[
 
 
 def _write_whole(out: Path, data: bytes) -> None:
+    out.parent.mkdir(parents=True, exist_ok=True)
     unfinished = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
         with unfinished.open("wb") as stream:
