@@ -6,20 +6,29 @@ for what that promises.
 
 from __future__ import annotations
 
+import re
+from os import PathLike
 from pathlib import Path
+from typing import TypeVar, overload
 
 from tokenreel.errors import ConfigError, MissingExtraError, NoFileError
 from tokenreel.text.tokenizers.adapted import adapt
-from tokenreel.text.tokenizers.byte import DEFAULT_SPECIALS, byte_tokenizer, define_bytes
+from tokenreel.text.tokenizers.byte import byte_tokenizer, define_bytes
 from tokenreel.text.tokenizers.end_of_text import EndToken, find_end, take_end
-from tokenreel.text.tokenizers.protocol import Encoded, Tokenizer
+from tokenreel.text.tokenizers.objects import (
+    ACCEPTED_FILES,
+    ACCEPTED_OBJECTS,
+    LibraryTokenizer,
+    TokenizerSpec,
+)
+from tokenreel.text.tokenizers.protocol import Encoded, LoadedTokenizer, Tokenizer
 from tokenreel.text.tokenizers.referenced import (
     ENGINES,
     Definition,
     ReferencedTokenizer,
     check_sample,
 )
-from tokenreel.text.tokenizers.specials import END_OF_TEXT, NGPT_SPECIALS
+from tokenreel.text.tokenizers.specials import DEFAULT_SPECIALS, END_OF_TEXT, NGPT_SPECIALS
 
 __all__ = [
     "END_OF_TEXT",
@@ -27,7 +36,9 @@ __all__ = [
     "NGPT_SPECIALS",
     "Encoded",
     "EndToken",
+    "LoadedTokenizer",
     "Tokenizer",
+    "TokenizerSpec",
     "adapt",
     "byte_tokenizer",
     "check_sample",
@@ -37,41 +48,77 @@ __all__ = [
 ]
 
 
-def load_tokenizer(spec: str | Path | Tokenizer, *, engine: str = "auto") -> Tokenizer:
-    """Open a tokenizer.
+# Mistral writes the version of its chat format after the ending: tokenizer.model.v3, .model.v7m1.
+_VERSIONED_MODEL = re.compile(r"\.model\.v\d+(m\d+)?$")
+_Own = TypeVar("_Own", bound=Tokenizer)
 
-    `spec` is a `tokenizer.json`, a folder with one (or one that `transformers` can
-    convert), a SentencePiece `.model`, a `.tiktoken` rank file, the name of a tiktoken
-    encoding whose file is at hand, or "byte". A tokenizer is returned as it is.
+
+@overload
+def load_tokenizer(
+    spec: str | PathLike[str] | LibraryTokenizer, *, engine: str = "auto"
+) -> LoadedTokenizer: ...
+@overload
+def load_tokenizer(spec: _Own, *, engine: str = "auto") -> _Own: ...
+def load_tokenizer(spec: TokenizerSpec, *, engine: str = "auto") -> Tokenizer:
+    """Open a tokenizer. `spec` is
+
+    - the path of a `tokenizer.json`, a SentencePiece `.model` (Mistral's `.model.v3` and the
+      like too), a `tekken.json` of Mistral or a `.tiktoken` rank file;
+    - a folder with one of these (or one that `transformers` can convert);
+    - the name of a tiktoken encoding whose file is at hand, or "byte";
+    - an object: a fast tokenizer of `transformers`, a `tokenizers.Tokenizer`, a
+      `sentencepiece.SentencePieceProcessor`, a `tiktoken.Encoding`. What it holds counts, tokens
+      added in memory too; its ids and its fingerprint are those of the files it came from;
+    - a tokenizer of your own (`Tokenizer` in protocol.py), which is returned as it is.
+
     `engine` is "auto", the fastest that gives the ids of the reference, or "reference".
 
-    >>> load_tokenizer("byte").encode_batch(["hi"]).ids.tolist()
+    A loaded tokenizer has `encode` and `decode` for one text, `encode_batch` for many. Text is
+    always text: a control token that it spells is encoded as the letters it is spelled with.
+
+    >>> tokenizer = load_tokenizer("byte")
+    >>> tokenizer.encode("hi")
     [104, 105]
+    >>> tokenizer.decode([104, 105, 256])
+    'hi<|endoftext|>'
+    >>> tokenizer.encode_batch(["hi", "you"]).offsets.tolist()
+    [0, 2, 5]
     """
-    if not isinstance(spec, (str, Path)):
-        return adapt(spec)
+    if not isinstance(spec, (str, PathLike)):
+        return adapt(spec, engine=engine)
     return ReferencedTokenizer(_define(spec), engine=engine)
 
 
-def _define(spec: str | Path) -> Definition:
+def _define(spec: str | PathLike[str]) -> Definition:
     if spec == "byte":
         return define_bytes(DEFAULT_SPECIALS)
     path = Path(spec).expanduser()
     if path.is_dir():
-        from tokenreel.text.tokenizers.huggingface import define_folder
-
-        return define_folder(path.absolute())
+        return _define_folder(path.absolute())
     if path.is_file():
         return _define_file(path.absolute())
     return _define_name(str(spec))
 
 
+def _define_folder(folder: Path) -> Definition:
+    from tokenreel.text.tokenizers.huggingface import define_folder
+
+    versioned = [path for path in folder.iterdir() if _VERSIONED_MODEL.search(path.name)]
+    if not (folder / "tokenizer.json").is_file():
+        if (folder / "tekken.json").is_file():
+            return _define_file(folder / "tekken.json")
+        if len(versioned) == 1:
+            return _define_file(versioned[0])
+    return define_folder(folder)
+
+
 def _define_file(path: Path) -> Definition:
     if path.suffix == ".json":
         from tokenreel.text.tokenizers.huggingface import define_json_file
+        from tokenreel.text.tokenizers.tekken import define_tekken, is_tekken
 
-        return define_json_file(path)
-    if path.suffix == ".model":
+        return define_tekken(path) if is_tekken(path) else define_json_file(path)
+    if path.suffix == ".model" or _VERSIONED_MODEL.search(path.name):
         from tokenreel.text.tokenizers.sentencepiece import define_model
 
         return define_model(path)
@@ -82,7 +129,7 @@ def _define_file(path: Path) -> Definition:
     raise ConfigError(
         "the ending of the name does not say what kind of tokenizer this is",
         where=path,
-        expected=".json (Hugging Face), .model (SentencePiece) or .tiktoken",
+        expected=ACCEPTED_FILES,
     )
 
 
@@ -98,5 +145,6 @@ def _define_name(name: str) -> Definition:
     raise NoFileError(
         f"no tokenizer {name!r}: there is no such file or folder, and no encoding of that name",
         expected=", ".join(["a path", "byte", *encodings]),
-        remedy="nothing is downloaded; give the path of a tokenizer.json, .model or .tiktoken file",
+        remedy=f"nothing is downloaded; give the path of a file: {ACCEPTED_FILES}; or, in Python, "
+        f"{ACCEPTED_OBJECTS}",
     )

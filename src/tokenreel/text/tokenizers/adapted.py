@@ -1,4 +1,7 @@
-"""Any object with `encode`, `special_token_ids` and `vocab_size`, as a tokenizer.
+"""Objects as tokenizers: those of other libraries, and any with three members.
+
+Objects of transformers, tokenizers, sentencepiece and tiktoken are known (objects.py). Any
+other needs `encode`, `special_token_ids` and `vocab_size`.
 
 The interface is that of contract 001: `encode(text) -> list[int]`,
 `special_token_ids() -> {"sys": …, "usr": …, "asst": …, "eot": …}`. Its control tokens
@@ -11,20 +14,33 @@ undone here, so content that encodes to a control id is a VocabularyError.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokenreel.errors import ConfigError, VocabularyError
-from tokenreel.text.tokenizers.protocol import Encoded, Tokenizer, join
-from tokenreel.text.tokenizers.referenced import fingerprint_of
+from tokenreel.text.tokenizers.objects import ACCEPTED_FILES, ACCEPTED_OBJECTS, define_object
+from tokenreel.text.tokenizers.protocol import (
+    Encoded,
+    Tokenizer,
+    as_id_array,
+    encode_one,
+    join,
+)
+from tokenreel.text.tokenizers.referenced import ReferencedTokenizer, fingerprint_of
 from tokenreel.text.tokenizers.specials import NGPT_SPECIALS
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
-def adapt(tokenizer: Any) -> Tokenizer:
+
+def adapt(tokenizer: Any, *, engine: str = "auto") -> Tokenizer:
     """Return the object as a tokenizer; one that already is comes back as it is."""
     if isinstance(tokenizer, Tokenizer):
         return tokenizer
+    definition = define_object(tokenizer)
+    if definition is not None:
+        return ReferencedTokenizer(definition, engine=engine)
     missing = [
         name
         for name in ("encode", "special_token_ids", "vocab_size")
@@ -33,7 +49,9 @@ def adapt(tokenizer: Any) -> Tokenizer:
     if missing:
         raise ConfigError(
             f"a {type(tokenizer).__name__} is no tokenizer: it has no {', '.join(missing)}",
-            expected="encode(text), special_token_ids(), vocab_size",
+            expected=f"{ACCEPTED_OBJECTS}; or an object of your own with encode(text), "
+            "special_token_ids(), vocab_size",
+            remedy=f"or give a path: {ACCEPTED_FILES}",
         )
     return AdaptedTokenizer(tokenizer)
 
@@ -87,11 +105,15 @@ class AdaptedTokenizer:
             )
         return encoded
 
-    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of one text; a control id that comes out is a VocabularyError."""
+        return encode_one(self, text)
+
+    def decode(self, ids: ArrayLike) -> str:
         """Return the text of the ids, as the object gives it."""
         if not hasattr(self._tokenizer, "decode"):
             raise ConfigError(f"a {type(self._tokenizer).__name__} cannot decode")
-        return str(self._tokenizer.decode([int(number) for number in ids]))
+        return str(self._tokenizer.decode(as_id_array(ids).tolist()))
 
 
 def _shortened(text: str) -> str:

@@ -50,12 +50,14 @@ def with_declared_end(definition: Parsed, *, path: Path) -> tuple[Parsed, Declar
     taken = _with_control(definition, token, file=file)
     if isinstance(taken, _Flaw) and taken.is_missing:
         taken = _with_listed(definition, token, folder=folder) or taken
-    if isinstance(taken, _Flaw):
-        flaw = f"the end token is declared in {source}, but {taken.why}"
-        return definition, DeclaredEnd(
-            token=token, source=source, flaw=flaw, repair=_REPAIR.format(file=file)
-        )
-    return taken, DeclaredEnd(token=token, source=source)
+    return _declared(definition, taken, token, source=source, file=file)
+
+
+def with_end_of_object(definition: Parsed, *, token: str) -> tuple[Parsed, DeclaredEnd]:
+    """Return the same for the `eos_token` of a tokenizer that is in memory."""
+    file = "the tokenizer's backend"
+    taken = _with_control(definition, token, file=file)
+    return _declared(definition, taken, token, source="the tokenizer's eos_token", file=file)
 
 
 def read_settings(path: Path) -> Parsed:
@@ -80,6 +82,17 @@ def read_settings(path: Path) -> Parsed:
 class _Flaw:
     why: str
     is_missing: bool = False
+
+
+def _declared(
+    definition: Parsed, taken: Parsed | _Flaw, token: str, *, source: str, file: str
+) -> tuple[Parsed, DeclaredEnd]:
+    if not isinstance(taken, _Flaw):
+        return taken, DeclaredEnd(token=token, source=source)
+    flaw = f"the end token is declared in {source}, but {taken.why}"
+    return definition, DeclaredEnd(
+        token=token, source=source, flaw=flaw, repair=_REPAIR.format(file=file)
+    )
 
 
 def _declared_token(folder: Path) -> tuple[str, str] | None:

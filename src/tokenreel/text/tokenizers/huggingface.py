@@ -63,66 +63,113 @@ class _Reference:
         return Encoded(ids=np.concatenate(ids), offsets=ends[pieces_before])
 
 
+Declare = Callable[[dict[str, Any]], tuple[dict[str, Any], DeclaredEnd | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a tokenizer is read from: a `tokenizer.json`, and what stands beside it.
+
+    `files` are the bytes behind the fingerprint, by the names of their files. `declare`
+    finds the end token, and makes it a control token where it is none.
+    """
+
+    data: str | bytes
+    where: str
+    kind: str
+    files: Mapping[str, bytes]
+    declare: Declare
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """An origin as the library has read it: `definition` is its JSON, the end declared."""
+
+    definition: dict[str, Any]
+    library: Any
+    declared: DeclaredEnd | None
+    fingerprint: str
+
+
 def define_json_file(path: Path) -> Definition:
     """Define a tokenizer by a `tokenizer.json` file."""
-    data = path.read_bytes()
-    return _define(
-        data,
-        where=str(path),
-        kind="huggingface",
-        files={"tokenizer.json": data},
-        reopen=partial(define_json_file, path),
-        declare=partial(with_declared_end, path=path),
-    )
+    origin = json_file(path)
+    return define(parse(origin), where=origin.where, reopen=partial(define_json_file, path))
 
 
 def define_folder(folder: Path) -> Definition:
     """Define a tokenizer by a folder; its `tokenizer.json` decides if there is one."""
     _refuse_remote_code(folder)
+    origin = folder_origin(folder)
+    return define(parse(origin), where=origin.where, reopen=partial(define_folder, folder))
+
+
+def folder_origin(folder: Path) -> Origin:
+    """Return the `tokenizer.json` of a folder, or what transformers converts to one."""
     if (folder / "tokenizer.json").is_file():
-        return define_json_file(folder / "tokenizer.json")
-    converted, names, end = _convert(folder)
-    declared = None if end is None else DeclaredEnd(token=end, source="transformers")
-    files = {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
-    return _define(
-        converted,
-        where=str(folder),
-        kind="huggingface folder",
-        files=files,
-        reopen=partial(define_folder, folder),
-        declare=lambda definition: (definition, declared),
+        return json_file(folder / "tokenizer.json")
+    return _converted_folder(folder)
+
+
+def json_file(path: Path) -> Origin:
+    """Return a `tokenizer.json` and the files beside it."""
+    data = path.read_bytes()
+    return Origin(
+        data=data,
+        where=str(path),
+        kind="huggingface",
+        files={"tokenizer.json": data},
+        declare=partial(with_declared_end, path=path),
     )
 
 
-def _define(
-    data: str | bytes,
-    *,
-    where: str,
-    kind: str,
-    files: Mapping[str, bytes],
-    reopen: Callable[[], Definition],
-    declare: Callable[[dict[str, Any]], tuple[dict[str, Any], DeclaredEnd | None]],
-) -> Definition:
-    parsed, original = _parse(data, where)
-    definition, declared = declare(parsed)
+def parse(origin: Origin) -> Parsed:
+    """Read an origin; what the library cannot read is a FormatError."""
+    parsed, library = _parse(origin.data, origin.where)
+    definition, declared = origin.declare(parsed)
+    files = origin.files
     if definition is not parsed:  # more tokens than the files that the fingerprint knows
-        _, original = _parse(json.dumps(definition), where)
+        _, library = _parse(json.dumps(definition), origin.where)
         files = {**files, "added_tokens": json.dumps(definition["added_tokens"]).encode()}
+    return Parsed(
+        definition=definition,
+        library=library,
+        declared=declared,
+        fingerprint=fingerprint_of(origin.kind, files),
+    )
+
+
+def define(parsed: Parsed, *, where: str, reopen: Callable[[], Definition]) -> Definition:
+    """Define a tokenizer by what was read."""
+    definition = parsed.definition
     controls = control_tokens(definition)
-    vocab = _checked_vocabulary(original, controls, where)
+    vocab = _checked_vocabulary(parsed.library, controls, where)
     content = content_json(definition)
     return Definition(
         where=where,
-        fingerprint=fingerprint_of(kind, files),
+        fingerprint=parsed.fingerprint,
         vocab_size=1 + max(vocab.values(), default=-1),
         control_ids=controls,
         reference=_Reference(content),
-        decode_text=partial(original.decode, skip_special_tokens=False),
+        decode_text=partial(parsed.library.decode, skip_special_tokens=False),
         reopen=reopen,
         candidates=(partial(gigatoken_of_json, content), partial(tiktoken_of_json, content)),
         words=[token["content"] for token in definition.get("added_tokens") or ()],
         reference_again=lambda attempt: _Reference(content_json(definition, salt=attempt)),
-        declared_end=declared,
+        declared_end=parsed.declared,
+    )
+
+
+def _converted_folder(folder: Path) -> Origin:
+    converted, names, end = _convert(folder)
+    declared = None if end is None else DeclaredEnd(token=end, source="transformers")
+    files = {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
+    return Origin(
+        data=converted,
+        where=str(folder),
+        kind="huggingface folder",
+        files=files,
+        declare=lambda definition: (definition, declared),
     )
 
 

@@ -10,7 +10,7 @@ Everything else is copied byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -44,23 +44,18 @@ def read_pieces(model: bytes) -> list[Piece]:
     return [_piece(number, record) for number, record in enumerate(records)]
 
 
-def rewrite_pieces(model: bytes, change: Callable[[Piece], Piece]) -> bytes:
-    """Return the model with `change` applied to every piece.
+def replace_pieces(model: bytes, changed: Iterable[Piece]) -> bytes:
+    """Return the model with these pieces in the places of their ids.
 
-    >>> from dataclasses import replace
     >>> model = b"\\n\\x03\\n\\x01a"
-    >>> rewrite_pieces(model, lambda piece: replace(piece, text="b", type=PieceType.CONTROL))
+    >>> replace_pieces(model, [Piece(id=0, text="b", score=b"", type=PieceType.CONTROL)])
     b'\\n\\x05\\n\\x01b\\x18\\x03'
     """
+    new = {piece.id: _record(1, _packed(piece)) for piece in changed}
     written, number = [], 0
-    for field, raw, value in _fields(model):
-        if field != 1:
-            written.append(raw)
-            continue
-        piece = _piece(number, value)
-        changed = change(piece)
-        written.append(raw if changed == piece else _record(1, _packed(changed)))
-        number += 1
+    for field, raw, _ in _fields(model):
+        written.append(new.get(number, raw) if field == 1 else raw)
+        number += field == 1
     return b"".join(written)
 
 

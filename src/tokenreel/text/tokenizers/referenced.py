@@ -7,7 +7,7 @@ Promises, for every kind of definition:
   of threads;
 - text that is no text (a lone surrogate) is an InputError that says where;
 - it can be sent to another process, which opens the same files again and refuses if
-  they have changed.
+  they have changed; one made from a library's object takes that object's contents along.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,7 +25,16 @@ from tokenreel import native
 from tokenreel.errors import ConfigError, InputError, MismatchError, VocabularyError
 from tokenreel.text.tokenizers.end_of_text import DeclaredEnd
 from tokenreel.text.tokenizers.engine import Engine, choose_engine, require_equal
-from tokenreel.text.tokenizers.protocol import Encoded, Tokenizer, join
+from tokenreel.text.tokenizers.protocol import (
+    Encoded,
+    Tokenizer,
+    as_id_array,
+    encode_one,
+    join,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +122,10 @@ class ReferencedTokenizer:
         """Encode each text as ordinary text: no control ids, no added BOS or EOS."""
         return self._encode(self._engine, texts)
 
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of one text, encoded as ordinary text; see `encode_batch` for many."""
+        return encode_one(self, text)
+
     def encode_utf8(self, texts: Sequence[bytes]) -> Encoded:
         """Encode as `encode_batch` does, texts that are given as UTF-8 and known to be that."""
         encode = getattr(self._engine, "encode_utf8", None)
@@ -132,9 +146,9 @@ class ReferencedTokenizer:
         """Encode as `encode_batch` does, by the implementation that defines the ids."""
         return self._encode(self._definition.reference, texts)
 
-    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """Return the text of the ids; control ids show as their strings."""
-        return "".join(self._decoded(np.asarray(ids, np.int64)))
+    def decode(self, ids: ArrayLike) -> str:
+        """Return the text of the ids, in a list, array or tensor; control ids as their strings."""
+        return "".join(self._decoded(as_id_array(ids)))
 
     def __reduce__(self) -> tuple[object, ...]:
         return _open_again, (self._definition.reopen, self._asked_engine, self.fingerprint)

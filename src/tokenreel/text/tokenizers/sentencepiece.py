@@ -1,4 +1,4 @@
-"""SentencePiece models (`.model`).
+"""SentencePiece models: `.model`, Mistral's `.model.v3` and the like, or a loaded processor.
 
 The reference is the `sentencepiece` library, loaded from the model with its control
 pieces out of reach of text. Control pieces are those of type CONTROL, and user-defined
@@ -18,17 +18,17 @@ any sort: 3 to 14 s).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tokenreel.errors import FormatError, MissingExtraError
+from tokenreel.errors import ConfigError, FormatError, MissingExtraError
 from tokenreel.text.tokenizers.bpe_engines import Gigatoken, gigatoken_of_sentencepiece
 from tokenreel.text.tokenizers.end_of_text import DeclaredEnd
 from tokenreel.text.tokenizers.engine import UnsuitableError
-from tokenreel.text.tokenizers.model_proto import Piece, PieceType, read_pieces, rewrite_pieces
+from tokenreel.text.tokenizers.model_proto import Piece, PieceType, read_pieces, replace_pieces
 from tokenreel.text.tokenizers.protocol import Encoded, join
 from tokenreel.text.tokenizers.referenced import Definition, fingerprint_of
 from tokenreel.text.tokenizers.specials import looks_like_structure
@@ -47,18 +47,40 @@ class _Reference:
 
 def define_model(path: Path) -> Definition:
     """Define a tokenizer by a SentencePiece model file."""
-    data = path.read_bytes()
-    original = _processor(data, path)
+    return _define(path.read_bytes(), where=str(path), reopen=partial(define_model, path))
+
+
+def define_processor(processor: Any) -> Definition:
+    """Define a tokenizer by the model that a `SentencePieceProcessor` holds.
+
+    What the processor was told besides (add_bos, sampling, …) is left out: it is no part of
+    the model, and text is encoded as ordinary text.
+    """
+    model = processor.serialized_model_proto()
+    if not model:
+        raise ConfigError(
+            "this SentencePieceProcessor holds no model", remedy="load one into it first"
+        )
+    return define_serialized(model)
+
+
+def define_serialized(model: bytes) -> Definition:
+    """Define a tokenizer by the bytes of a SentencePiece model."""
+    return _define(model, where="SentencePieceProcessor", reopen=partial(define_serialized, model))
+
+
+def _define(data: bytes, *, where: str, reopen: Callable[[], Definition]) -> Definition:
+    original = _processor(data, where)
     pieces = read_pieces(data)
     return Definition(
-        where=str(path),
+        where=where,
         fingerprint=fingerprint_of("sentencepiece", {"model": data}),
         vocab_size=len(pieces),
         control_ids={piece.text: piece.id for piece in pieces if is_control(piece)},
-        reference=_Reference(_processor(hide_controls(data, PieceType.CONTROL), path)),
+        reference=_Reference(_processor(hide_controls(data, pieces, PieceType.CONTROL), where)),
         decode_text=original.decode,
-        reopen=partial(define_model, path),
-        candidates=(partial(_gigatoken, data),),
+        reopen=reopen,
+        candidates=(partial(_gigatoken, data, pieces),),
         words=[
             piece.text.replace(_BLANK, " ")
             for piece in pieces
@@ -82,30 +104,28 @@ def is_control(piece: Piece) -> bool:
     return piece.type == PieceType.CONTROL
 
 
-def hide_controls(model: bytes, retype: PieceType) -> bytes:
+def hide_controls(model: bytes, pieces: Sequence[Piece], retype: PieceType) -> bytes:
     """Return the model with its control pieces retyped and out of reach of any text."""
-    taken = {piece.text for piece in read_pieces(model)}
+    taken = {piece.text for piece in pieces}
 
     def hide(piece: Piece) -> Piece:
-        if not is_control(piece):
-            return piece
         name = f"hidden{_BLANK}{piece.id}"
         while name in taken:
             name += _BLANK + "x"
         return replace(piece, text=name, type=retype)
 
-    return rewrite_pieces(model, hide)
+    return replace_pieces(model, [hide(piece) for piece in pieces if is_control(piece)])
 
 
-def _gigatoken(model: bytes) -> Gigatoken:
+def _gigatoken(model: bytes, pieces: Sequence[Piece]) -> Gigatoken:
     # gigatoken merges unused pieces like any other, the library takes them apart again; and it
     # would match control pieces in text, but has no way to an unused piece that no two pieces make.
-    if any(piece.type == PieceType.UNUSED for piece in read_pieces(model)):
+    if any(piece.type == PieceType.UNUSED for piece in pieces):
         raise UnsuitableError("gigatoken does not know unused pieces")
-    return gigatoken_of_sentencepiece(hide_controls(model, PieceType.UNUSED))
+    return gigatoken_of_sentencepiece(hide_controls(model, pieces, PieceType.UNUSED))
 
 
-def _processor(model: bytes, path: Path) -> Any:
+def _processor(model: bytes, where: str) -> Any:
     try:
         import sentencepiece
     except ImportError:
@@ -116,5 +136,5 @@ def _processor(model: bytes, path: Path) -> Any:
     try:
         processor.LoadFromSerializedProto(model)
     except (RuntimeError, OSError, TypeError, ValueError) as error:
-        raise FormatError(f"not a SentencePiece model: {error}", where=path) from None
+        raise FormatError(f"not a SentencePiece model: {error}", where=where) from None
     return processor

@@ -1,4 +1,4 @@
-"""tiktoken encodings: a rank file, or a named encoding whose file is at hand.
+"""tiktoken encodings: a rank file, a named encoding whose file is at hand, or an `Encoding`.
 
 A rank file holds ranks alone. The splitting pattern and the control tokens come from
 the installed `tiktoken` when the file is one it publishes, under the published name
@@ -6,6 +6,9 @@ and with the published checksum; for any other `NAME.tiktoken` from a `NAME.json
 beside it: {"pat_str": "…", "special_tokens": {"<|endoftext|>": 50256}}. A named
 encoding is looked for where tiktoken keeps its downloads (TIKTOKEN_CACHE_DIR); nothing
 is ever downloaded.
+
+An `Encoding` object is what its rank file and the JSON beside it would hold, and has their
+fingerprint: that of the published file where ranks, pattern and control tokens are those.
 
 The reference is tiktoken, told of no control tokens. It takes time in proportion to the
 text (measured on a busy core, 16 million characters: source code 13 s, equal letters 7 s,
@@ -42,6 +45,13 @@ from tokenreel.text.tokenizers.specials import END_OF_TEXT
 
 Ranks = dict[bytes, int]
 
+# How Mistral's tekken files split text; gigatoken has it under the name of another model.
+TEKKEN_PATTERN = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
 
 def define_rank_file(path: Path) -> Definition:
     """Define a tokenizer by a `.tiktoken` rank file."""
@@ -59,7 +69,7 @@ def define_rank_file(path: Path) -> Definition:
             expected=", ".join(encoding_names()),
             remedy=f'put {{"pat_str": …, "special_tokens": …}} into {sidecar.name} beside it',
         )
-    return _define(settings, parts, path=path, reopen=partial(define_rank_file, path))
+    return _define(settings, parts, where=str(path), reopen=partial(define_rank_file, path))
 
 
 def define_named(name: str) -> Definition:
@@ -79,7 +89,27 @@ def define_named(name: str) -> Definition:
 
     settings = _published(name, read)
     path, data = found.popitem()
-    return _define(settings, {"ranks": data}, path=path, reopen=partial(define_named, name))
+    return _define(settings, {"ranks": data}, where=str(path), reopen=partial(define_named, name))
+
+
+def define_encoding(encoding: Any) -> Definition:
+    """Define a tokenizer by a `tiktoken.Encoding`, whatever it was made from."""
+    # tiktoken has no public names for these; its documentation extends encodings by them.
+    return _define_ranks(
+        rank_file(encoding._mergeable_ranks),
+        pattern=encoding._pat_str,
+        controls=dict(encoding._special_tokens),
+        name=encoding.name,
+    )
+
+
+def _define_ranks(data: bytes, *, pattern: str, controls: dict[str, int], name: str) -> Definition:
+    settings = {"pat_str": pattern, "special_tokens": controls}
+    parts = {"ranks": data}
+    if not _is_published(data, settings):
+        parts["json"] = json.dumps(settings).encode()
+    again = partial(_define_ranks, data, pattern=pattern, controls=controls, name=name)
+    return _define(settings, parts, where=f"the tiktoken encoding {name}", reopen=again)
 
 
 def encoding_names() -> list[str]:
@@ -91,24 +121,24 @@ def _define(
     settings: Mapping[str, Any],
     parts: Mapping[str, bytes],
     *,
-    path: Path,
+    where: str,
     reopen: Callable[[], Definition],
 ) -> Definition:
-    ranks: Ranks = settings.get("mergeable_ranks") or read_ranks(parts["ranks"], path)
+    ranks: Ranks = settings.get("mergeable_ranks") or read_ranks(parts["ranks"], where)
     controls: dict[str, int] = dict(settings["special_tokens"])
     both = set(controls.values()) & set(ranks.values())
     if both:
-        raise FormatError("a control token has the id of a rank", where=path, actual=min(both))
-    encoding = _encoding(settings["pat_str"], ranks, path)
+        raise FormatError("a control token has the id of a rank", where=where, actual=min(both))
+    encoding = make_encoding(settings["pat_str"], ranks, where)
     return Definition(
-        where=str(path),
+        where=where,
         fingerprint=fingerprint_of("tiktoken", parts),
         vocab_size=1 + max((*ranks.values(), *controls.values())),
         control_ids=controls,
         reference=TiktokenRanks(encoding),
-        decode_text=partial(_decode, encoding),
+        decode_text=partial(decode_ranks, encoding),
         reopen=reopen,
-        candidates=(partial(_gigatoken, settings["pat_str"], path),),
+        candidates=(partial(gigatoken_of_pattern, settings["pat_str"], parts["ranks"]),),
         declared_end=(
             DeclaredEnd(token=END_OF_TEXT, source="tiktoken's eot_token")
             if END_OF_TEXT in controls
@@ -117,7 +147,17 @@ def _define(
     )
 
 
-def read_ranks(data: bytes, path: Path) -> Ranks:
+def rank_file(ranks: Ranks) -> bytes:
+    """Return the rank file of these ranks, as tiktoken itself writes one.
+
+    >>> rank_file({b"b": 1, b"a": 0})
+    b'YQ== 0\\nYg== 1\\n'
+    """
+    ordered = sorted(ranks.items(), key=lambda item: item[1])
+    return b"".join(b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in ordered)
+
+
+def read_ranks(data: bytes, path: str | Path) -> Ranks:
     """Read the ranks of a rank file: on each line a token in base64 and its number.
 
     >>> read_ranks(b"YQ== 0\\nYg== 1\\n", Path("tiny.tiktoken"))
@@ -149,32 +189,59 @@ def read_ranks(data: bytes, path: Path) -> Ranks:
     return ranks
 
 
-def _encoding(pattern: str, ranks: Ranks, path: Path) -> Any:
+def make_encoding(pattern: str, ranks: Ranks, where: str) -> Any:
+    """Return an encoding without control tokens; the library's own checks as FormatErrors."""
     missing = next((byte for byte in range(256) if bytes((byte,)) not in ranks), None)
     if missing is not None:
-        raise FormatError(f"the rank file has no token for the byte {missing}", where=path)
+        raise FormatError(f"the rank file has no token for the byte {missing}", where=where)
     try:
         return _tiktoken().Encoding(
-            path.stem, pat_str=pattern, mergeable_ranks=ranks, special_tokens={}
+            Path(where).stem, pat_str=pattern, mergeable_ranks=ranks, special_tokens={}
         )
     except ValueError as error:
         raise FormatError(
-            f"tiktoken does not take the splitting pattern: {error}", where=path
+            f"tiktoken does not take the splitting pattern: {error}", where=where
         ) from None
 
 
-def _decode(encoding: Any, ids: list[int]) -> str:
+def decode_ranks(encoding: Any, ids: list[int]) -> str:
     try:
         return encoding.decode(ids)
     except KeyError as error:
         raise VocabularyError(f"no token has this id: {error}") from None
 
 
-def _gigatoken(pattern: str, path: Path) -> Gigatoken:
+def gigatoken_of_pattern(pattern: str, ranks: bytes) -> Gigatoken:
+    """Load a rank file into gigatoken, by its name for the splitting pattern."""
+    scheme = "nemotron" if pattern == TEKKEN_PATTERN else _published_scheme(pattern)
+    # gigatoken reads rank files by their path alone, and the ranks may be in memory alone.
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ranks.tiktoken"
+        path.write_bytes(ranks)
+        return gigatoken_of_ranks(path, scheme)
+
+
+def _published_scheme(pattern: str) -> str:
     for name, scheme in (("r50k_base", "gpt2"), ("cl100k_base", "gpt4"), ("o200k_base", "o200k")):
         if pattern == _published(name, lambda url, checksum: {})["pat_str"]:
-            return gigatoken_of_ranks(path, scheme)
+            return scheme
     raise UnsuitableError("gigatoken does not know the splitting pattern")
+
+
+def _is_published(data: bytes, settings: Mapping[str, Any]) -> bool:
+    """Tell whether tiktoken publishes an encoding of these ranks, pattern and control tokens."""
+    checksum = hashlib.sha256(data).hexdigest()
+    for name in encoding_names():
+        checksums: list[str] = []
+
+        def note(url: str, expected: str, noted: list[str] = checksums) -> Ranks:
+            noted.append(expected)
+            return {}
+
+        facts = _published(name, note)
+        if checksums == [checksum] and all(facts[key] == settings[key] for key in settings):
+            return True
+    return False
 
 
 def _published(name: str, read: Callable[[str, str], Ranks]) -> dict[str, Any]:
