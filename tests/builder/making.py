@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable
-from contextlib import suppress
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 REPORTS = ("report.html", "report.json")
+
+
+@contextmanager
+def second_thread() -> Iterator[None]:
+    """Have a thread beside this one: workers are forked by a process of one thread only."""
+    is_over = threading.Event()
+    thread = threading.Thread(target=is_over.wait)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def write_jsonl(path: Path, rows: Iterable[Any]) -> Path:

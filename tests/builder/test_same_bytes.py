@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.builder.faulty import Faulty
-from tests.builder.making import chats, documents, tree, write_jsonl
+from tests.builder.making import chats, documents, second_thread, tree, write_jsonl
 
 from tokenreel.builder.build import build
 from tokenreel.inspect.verify import verify_store
@@ -68,6 +68,14 @@ def test_several_workers_give_the_bytes_of_one(
     source = corpora["chat" in choices]
     build([source], out=tmp_path / "store", tokenizer="byte", workers=workers, **SMALL, **choices)
     assert tree(tmp_path / "store") == alone[name]
+
+
+def test_workers_that_are_spawned_give_the_bytes_of_one_process(
+    corpora: tuple[Path, Path], alone: dict[str, dict[str, bytes]], tmp_path: Path
+) -> None:
+    with second_thread():
+        build([corpora[0]], out=tmp_path / "store", tokenizer="byte", workers=2, **SMALL)
+    assert tree(tmp_path / "store") == alone["as it comes"]
 
 
 def test_the_order_in_which_chunks_get_ready_does_not_matter(

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from tests.builder.faulty import Faulty
-from tests.builder.making import documents, places, tree, write_jsonl
+from tests.builder.making import documents, places, second_thread, tree, write_jsonl
 
 from tokenreel.builder.build import build
 from tokenreel.errors import ConfigError, VocabularyError, WorkerError
@@ -166,7 +166,8 @@ def test_what_cannot_be_sent_to_a_worker_is_said_before_one_starts(tmp_path: Pat
     class Local(Faulty):
         pass
 
-    with pytest.raises(ConfigError, match=r"cannot be sent to other processes.*workers=1"):
+    refused = pytest.raises(ConfigError, match=r"cannot be sent to other processes.*workers=1")
+    with second_thread(), refused:
         build(InMemory(["a"]), out=tmp_path / "s", tokenizer=Local("none"), workers=2)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tokenreel.builder.assemble import assemble
-from tokenreel.builder.encode import Job
-from tokenreel.builder.engines.local import Workers, run_here
+from tokenreel.builder.encode import Advance, Job
+from tokenreel.builder.engines.local import Workers, end_if_main_is_imported, run_here
 from tokenreel.builder.engines.ray import run_on_ray
 from tokenreel.builder.plan import make_plan
 from tokenreel.builder.report import Account
@@ -21,7 +21,7 @@ from tokenreel.builder.reported import REPORT_NOTE, finished_build, report_of
 from tokenreel.builder.spill import Spill, Summary
 from tokenreel.builder.work import Chunk, divide, sendable
 from tokenreel.errors import ConfigError, EmptyError, MismatchError, differing_fields
-from tokenreel.progress import SILENT, Progress
+from tokenreel.progress import Progress, shown
 from tokenreel.store.canonical import digest
 from tokenreel.store.door import open_store
 from tokenreel.store.store import Store
@@ -62,7 +62,7 @@ def build(
     replace: bool = False,
     restart: bool = False,
     keep: bool = False,
-    progress: Progress = SILENT,
+    progress: bool | Progress = True,
     watch: Callable[[Account], None] = lambda account: None,
     source_options: dict[str, Any] | None = None,
     **choices: Any,
@@ -79,14 +79,16 @@ def build(
     depend on workers, engine, address or tokenizer_engine, whose name goes into the
     manifest's notes with the rest of the report. While it runs it needs twice the
     disk of the store: encoded chunks wait in `.build/` until all is written. `watch` is
-    shown the account after every chunk. With workers, a script needs the usual
-    `if __name__ == "__main__":`.
+    shown the account after every chunk. A bar shows how far the build is, in a terminal and in a
+    notebook, unless `progress` is False. With workers, a script needs the usual
+    `if __name__ == "__main__":` where they cannot be forked (engines/local.py).
 
     >>> import tempfile
     >>> built = build(texts=["one", "two"], out=tempfile.mkdtemp() + "/s", tokenizer="byte")
     >>> built.store.num_documents, built.report["ledger"]["total"]
     (2, 8)
     """
+    end_if_main_is_imported()
     if engine not in ENGINES:
         raise ConfigError("unknown engine", expected=" or ".join(ENGINES), actual=repr(engine))
     if workers < 1:
@@ -100,7 +102,11 @@ def build(
     # Workers append what was found here, whatever becomes of the files that declare it.
     plan = dataclasses.replace(plan, end_token=None if end is None else end.token)
     # Workers take a second to load: they do it while the source is fingerprinted.
-    with closing(_Runner(engine, workers=workers, address=address, tokenizer=encoder)) as runner:
+    with (
+        closing(_Runner(engine, workers=workers, address=address, tokenizer=encoder)) as runner,
+        shown(progress) as bar,
+    ):
+        bar.start("reading the sources", total=None)
         account = Account()
         facts = {
             "vocab_size": encoder.vocab_size,
@@ -122,14 +128,12 @@ def build(
                 dtype=writer.facts.token_dtype,
             )
             parts = source.ranges(plan.chunk_bytes)
-            progress.start(
-                "building", total=sum(part.num_bytes for part in parts) or None, unit="B"
-            )
+            bar.start("building", total=sum(part.num_bytes for part in parts) or None, unit="B")
             chunks = divide(source, parts, chunk_bytes=plan.chunk_bytes, known=spill.verified)
             end_tokens = 0 if end is None else 1
-            with closing(runner.run(job, chunks)) as summaries:
+            with closing(runner.run(job, chunks, advance=bar.advance)) as summaries:
                 for split, documents in assemble(
-                    _watched(summaries, account, progress, watch),
+                    _watched(summaries, account, bar, watch),
                     spill,
                     plan=plan,
                     end_tokens=end_tokens,
@@ -154,13 +158,17 @@ class _Runner:
         is_many = engine == "local" and workers > 1
         self._workers = Workers(tokenizer, workers) if is_many else None
 
-    def run(self, job: Job, chunks: Iterator[Chunk]) -> Generator[Summary, None, None]:
+    def run(
+        self, job: Job, chunks: Iterator[Chunk], *, advance: Advance
+    ) -> Generator[Summary, None, None]:
         if self._engine == "ray":
-            yield from run_on_ray(job, chunks, address=self._address, workers=self._num_workers)
+            yield from run_on_ray(
+                job, chunks, address=self._address, workers=self._num_workers, advance=advance
+            )
         elif self._workers is None:
-            yield from run_here(job, chunks)
+            yield from run_here(job, chunks, advance=advance)
         else:
-            yield from self._workers.run(job, chunks)
+            yield from self._workers.run(job, chunks, advance=advance)
 
     def close(self) -> None:
         if self._workers is not None:
@@ -170,12 +178,12 @@ class _Runner:
 def _watched(
     summaries: Iterable[Summary],
     account: Account,
-    progress: Progress,
+    bar: Progress,
     watch: Callable[[Account], None],
 ) -> Iterator[Summary]:
     for summary in summaries:
         yield summary
-        progress.advance(summary.source_bytes)
+        bar.note(f"{account.documents:,} documents, {account.tokens_total:,} tokens")
         watch(account)
 
 

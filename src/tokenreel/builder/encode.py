@@ -7,7 +7,7 @@ build. Memory: a batch of text and its ids.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from tokenreel.builder.spill import ChunkWriter, Spill, Summary
 from tokenreel.builder.work import Chunk
 from tokenreel.errors import InputError, MismatchError, TokenreelError, WorkerError
 from tokenreel.text.provenance import Provenance
+from tokenreel.text.sources.blocks import COMPRESSIONS
 from tokenreel.text.sources.columns import ColumnReader
 from tokenreel.text.sources.protocol import Reader, TextSource
 from tokenreel.text.sources.record import Record, Skipped
@@ -28,6 +29,8 @@ from tokenreel.text.tokenizers import Tokenizer
 
 BATCH_CHARACTERS = 1 << 21  # a call of the fastest tokenizer has its price
 CHAT_CHARACTERS = 1024  # what a chat counts for in a batch, roughly
+PACKED_RATIO = 4  # bytes of text in a byte of a compressed file, roughly
+Advance = Callable[[int], None]  # is told of bytes of the source that are done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +47,15 @@ class Job:
 class Encoder:
     """Encode chunks of one job, in one process.
 
-    Where somebody outlives the process, `trail_folder` is where it says what it is at.
+    Where somebody outlives the process, `trail_folder` is where it says what it is at. `advance`
+    is told of bytes as they are done, batch by batch; of a chunk they add up to its `num_bytes`.
     """
 
-    def __init__(self, job: Job, *, trail_folder: Path | None = None) -> None:
+    def __init__(
+        self, job: Job, *, trail_folder: Path | None = None, advance: Advance = lambda _: None
+    ) -> None:
         self._job = job
+        self._advance = advance
         self._trail_folder = trail_folder
         self._spill = Spill(job.spill_folder, job.dtype)
         self._engine: str = getattr(job.tokenizer, "engine", "reference")
@@ -59,6 +66,7 @@ class Encoder:
         known = chunk.done or self._spill.verified(chunk.number)
         if known is not None:
             _refuse_other_records(chunk, known)
+            self._advance(chunk.num_bytes)
             return known
         trail = _Trail(self._trail_folder, chunk)
         writer = self._spill.create(chunk.number)
@@ -76,14 +84,17 @@ class Encoder:
         if isinstance(records, (Reader, ColumnReader)):
             skipped = records.skipped
         total = Summary(number=chunk.number)
+        done = _Done(chunk, self._advance)
         for piece in self._pieces(chunk, records, trail, skipped):
             writer.add(piece.arrays)
+            done.move(records, piece)
             total = replace(
                 total,
                 documents=total.documents + piece.num_documents,
                 tokens=total.tokens + len(piece.arrays["ids"]),
                 text_bytes=total.text_bytes + piece.text_bytes,
             )
+        done.finish()
         return replace(
             total,
             source_bytes=chunk.num_bytes,
@@ -121,6 +132,35 @@ class Encoder:
                 yield self._make.documents(batch)
             elif piece := self._make.chats(batch, on_bad=chunk.on_bad, skipped=skipped):
                 yield piece
+
+
+class _Done:
+    """How much of a chunk is done, exactly where the reader knows it, else by its text."""
+
+    def __init__(self, chunk: Chunk, advance: Advance) -> None:
+        self._advance = advance
+        self._left_bytes = self._num_bytes = chunk.num_bytes
+        self._text_bytes = 0
+        is_packed = chunk.part is not None and Path(chunk.part.file).suffix in COMPRESSIONS
+        self._ratio = PACKED_RATIO if is_packed else 1
+
+    def move(self, records: Iterable[Record] | ColumnReader, piece: Piece) -> None:
+        """Report what came with a piece."""
+        self._text_bytes += int(np.sum(piece.text_bytes))
+        if isinstance(records, ColumnReader):
+            reached = records.num_read_bytes
+        else:
+            reached = self._text_bytes // self._ratio
+        self._leave(max(0, self._num_bytes - reached))
+
+    def finish(self) -> None:
+        """Report the rest."""
+        self._leave(0)
+
+    def _leave(self, left_bytes: int) -> None:
+        if left_bytes < self._left_bytes:
+            self._advance(self._left_bytes - left_bytes)
+            self._left_bytes = left_bytes
 
 
 def _refuse_other_records(chunk: Chunk, known: Summary) -> None:

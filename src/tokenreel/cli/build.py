@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-from rich import progress
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import Progress as RichProgress
+from typing import TYPE_CHECKING, Any
 
 from tokenreel.builder.build import ENGINES, build
 from tokenreel.builder.plan import SHUFFLES
-from tokenreel.builder.report import Account
 from tokenreel.builder.reported import is_reported, write_report
 from tokenreel.cli.output import emit, printable, size
 from tokenreel.store.writer import SHARD_BYTES
 from tokenreel.text.tokenizers import ENGINES as TOKENIZER_ENGINES
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -151,61 +146,24 @@ def run(args: argparse.Namespace) -> int:
     """
     given = vars(args)
     reading = {name: given[name] for name in READING if given[name] is not None}
-    with _bar(quiet=args.quiet or args.json) as bar:
-        built = build(
-            args.sources,
-            out=args.out,
-            tokenizer=args.tokenizer,
-            progress=bar,
-            watch=bar.watch,
-            source_options=reading,
-            keep=not (args.replace or is_reported(args.out)),
-            **{name: given[name] for name in (*CHOICES, *RUNNING)},
-        )
+    built = build(
+        args.sources,
+        out=args.out,
+        tokenizer=args.tokenizer,
+        progress=not (args.quiet or args.json),
+        source_options=reading,
+        keep=not (args.replace or is_reported(args.out)),
+        **{name: given[name] for name in (*CHOICES, *RUNNING)},
+    )
     report = {"path": str(args.out), "fingerprint": built.store.fingerprint, **built.report}
     write_report(args.out, report)
     emit(args, report, lambda console: _draw(console, report))
     return 0
 
 
-class _Bar:
-    """One bar: bytes read and their rate, documents, tokens, time left."""
-
-    def __init__(self, drawn: RichProgress) -> None:
-        self._drawn = drawn
-        self._task = drawn.add_task("starting", total=None, documents=0, tokens=0)
-
-    def start(self, task: str, *, total: int | None, unit: str = "") -> None:
-        """Begin; `total` is in bytes."""
-        self._drawn.reset(self._task, total=total, description=task)
-
-    def advance(self, amount: int = 1) -> None:
-        """Count bytes that were read."""
-        self._drawn.advance(self._task, amount)
-
-    def watch(self, account: Account) -> None:
-        """Show the counts."""
-        self._drawn.update(self._task, documents=account.documents, tokens=account.tokens_total)
-
-
-@contextmanager
-def _bar(*, quiet: bool) -> Iterator[_Bar]:
-    """Draw on standard error while the block runs, if a person is there to see it."""
-    console = Console(stderr=True)
-    columns = (
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.TaskProgressColumn(),
-        progress.TransferSpeedColumn(),
-        progress.TextColumn("{task.fields[documents]:,} documents, {task.fields[tokens]:,} tokens"),
-        progress.TimeRemainingColumn(),
-    )
-    hidden = quiet or not console.is_terminal
-    with RichProgress(*columns, console=console, transient=True, disable=hidden) as drawn:
-        yield _Bar(drawn)
-
-
 def _draw(console: Console, report: dict[str, Any]) -> None:
+    from rich.markup import escape
+
     ledger = report["ledger"]
     per_token = report["bytes_per_token"]
     console.print(

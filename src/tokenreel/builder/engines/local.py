@@ -1,9 +1,13 @@
 """Run chunks in this process, or in several on this machine.
 
-Workers are spawned, not forked: tokenizers have threads of their own, which a fork
-would break. Each worker is held to one thread; parallelism comes from their number.
-A worker ends with its parent, however that ends, and leaves Ctrl-C to it. When the
-caller stops early the workers are ended at once: a chunk is there whole or not at all.
+Workers are forked where that is safe: on Linux, from a process of one thread. They then have
+at once what this process has loaded, the tokenizer's tables among it, and a script needs no
+`if __name__ == "__main__":`. A process with more threads, as a notebook is, spawns them, since
+a fork may copy a lock that one of its threads holds; loading then takes each half a second.
+
+Each worker is held to one thread; parallelism comes from their number. A worker ends with its
+parent, however that ends, and leaves Ctrl-C to it. When the caller stops early the workers are
+ended at once: a chunk is there whole or not at all.
 """
 
 from __future__ import annotations
@@ -12,33 +16,37 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from tokenreel.builder.encode import Encoder, Job
+from tokenreel.builder.encode import Advance, Encoder, Job
 from tokenreel.builder.engines.carried import encode_or_fail, take
 from tokenreel.builder.spill import Summary
 from tokenreel.builder.work import Chunk
 from tokenreel.errors import ConfigError, TokenreelError, WorkerError
 from tokenreel.text.tokenizers import Tokenizer
+from tokenreel.text.tokenizers.engine import ONE_THREAD, one_thread
 
 Result = TypeVar("Result")
 
 CHUNKS_PER_WORKER = 3
-ONE_THREAD = {"RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+LOOK_SECONDS = 0.1  # between two looks at how far the workers are
+STARTED_MAIN_AGAIN = 86  # exit code of a worker that began to run the script it was started by
 
 
-def run_here(job: Job, chunks: Iterable[Chunk]) -> Iterator[Summary]:
+def run_here(job: Job, chunks: Iterable[Chunk], *, advance: Advance) -> Iterator[Summary]:
     """Encode chunk after chunk in this process."""
-    encoder = Encoder(job)
+    encoder = Encoder(job, advance=advance)
     for chunk in chunks:
         yield encoder.encode(chunk)
 
@@ -50,21 +58,26 @@ class Workers:
     """
 
     def __init__(self, tokenizer: Tokenizer, count: int) -> None:
+        end_if_main_is_imported()
         self._count = count
         self._others = set(multiprocessing.active_children())
         self._processes: set[BaseProcess] = set()
-        context = multiprocessing.get_context("spawn")
+        is_forked = _may_fork()
+        context: Any = multiprocessing.get_context("fork" if is_forked else "spawn")
         self._jobs: multiprocessing.Queue[bytes] = context.Queue()
+        self._done_bytes = context.Value("q", 0)
+        self._shown_bytes = 0
+        given = tokenizer if is_forked else pickled(tokenizer)
         self._executor = ProcessPoolExecutor(
             count,
             mp_context=context,
             initializer=_start,
-            initargs=(pickled(tokenizer), self._jobs),
+            initargs=(given, self._jobs, self._done_bytes),
         )
         for _ in range(count):
             self._submit(_load)
 
-    def run(self, job: Job, chunks: Iterable[Chunk]) -> Iterator[Summary]:
+    def run(self, job: Job, chunks: Iterable[Chunk], *, advance: Advance) -> Iterator[Summary]:
         """Encode chunks; a few per worker are under way at any time."""
         for data in [pickled((job.source, job.plan, job.spill_folder, job.dtype))] * self._count:
             self._jobs.put(data)
@@ -73,11 +86,21 @@ class Workers:
             for chunk in chunks:
                 waiting.append(self._submit(_encode, chunk))
                 if len(waiting) >= self._count * CHUNKS_PER_WORKER:
-                    yield take(waiting.popleft().result())
+                    yield self._wait(waiting.popleft(), advance)
             while waiting:
-                yield take(waiting.popleft().result())
-        except BrokenProcessPool as error:
-            raise self._death(job.spill_folder) from error
+                yield self._wait(waiting.popleft(), advance)
+        except BrokenProcessPool:
+            raise self._death(job.spill_folder) from None
+
+    def _wait(self, future: Future[Summary | TokenreelError], advance: Advance) -> Summary:
+        """Return the result once it is there, and report until then what the workers have done."""
+        while True:
+            wait([future], timeout=LOOK_SECONDS)
+            done = int(self._done_bytes.get_obj().value)
+            advance(done - self._shown_bytes)
+            self._shown_bytes = done
+            if future.done():
+                return take(future.result())
 
     def close(self) -> None:
         """End the workers where they are: a chunk is there whole or not at all."""
@@ -89,14 +112,16 @@ class Workers:
 
     def _submit(self, task: Callable[..., Result], *arguments: object) -> Future[Result]:
         """Give a task to a worker, which may be started for it."""
-        with _one_thread_each():
+        with one_thread():
             future = self._executor.submit(task, *arguments)
         self._processes.update(set(multiprocessing.active_children()) - self._others)
         return future
 
-    def _death(self, spill_folder: Path) -> WorkerError:
+    def _death(self, spill_folder: Path) -> TokenreelError:
         """Return the error that says how a worker died, and over which documents."""
         self._executor.shutdown(cancel_futures=True)
+        if any(process.exitcode == STARTED_MAIN_AGAIN for process in self._processes):
+            return _no_main_guard()
         # The others are ended by SIGTERM because of the one that died.
         dead = [process for process in self._processes if process.exitcode != -signal.SIGTERM]
         trails = [f"{process.pid}.*.at" for process in dead]
@@ -104,18 +129,53 @@ class Workers:
         return worker_died(spill_folder, trails, cause=" and ".join(causes) or "no trace")
 
 
+def end_if_main_is_imported() -> None:
+    """End this process if it is a worker that is about to run its script a second time.
+
+    A spawned process imports the script that its parent runs. Where the script builds as soon as
+    it is imported, its parent says what is missing (`_no_main_guard`).
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        os._exit(STARTED_MAIN_AGAIN)
+
+
+def _no_main_guard() -> ConfigError:
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    return ConfigError(
+        "each worker process imports this script, and the script builds when it is imported",
+        where=script,
+        remedy='put the call of build under if __name__ == "__main__":, or build with workers=1',
+    )
+
+
+def _may_fork() -> bool:
+    """Tell whether workers can be forked: on Linux, if this process has a single thread."""
+    if sys.platform != "linux" or threading.active_count() > 1:
+        return False
+    # numpy's OpenBLAS has threads that it ends before a fork, to start them again when they are
+    # needed. A process that ends at once makes it do so: threads that are left are of others.
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    return len(list(Path("/proc/self/task").iterdir())) == 1
+
+
 @dataclass(slots=True)
 class _Worker:
     """What a worker process was started with, and what it has opened of it."""
 
-    pickled_tokenizer: bytes = b""
+    given: Tokenizer | bytes = b""
     jobs: multiprocessing.Queue[bytes] | None = None
+    done_bytes: Any = None
     tokenizer: Tokenizer | None = None
     encoder: Encoder | None = None
 
     def open_tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:
-            self.tokenizer = pickle.loads(self.pickled_tokenizer)
+            is_sent = isinstance(self.given, bytes)
+            self.tokenizer = pickle.loads(self.given) if is_sent else self.given
         return self.tokenizer
 
     def open_encoder(self) -> Encoder:
@@ -134,17 +194,27 @@ class _Worker:
                     dtype=dtype,
                 ),
                 trail_folder=spill_folder,
+                advance=self.advance,
             )
         return self.encoder
+
+    def advance(self, num_bytes: int) -> None:
+        with self.done_bytes.get_lock():
+            self.done_bytes.value += num_bytes
 
 
 _worker = _Worker()
 
 
-def _start(tokenizer: bytes, jobs: multiprocessing.Queue[bytes]) -> None:
-    _worker.pickled_tokenizer = tokenizer
+def _start(
+    tokenizer: Tokenizer | bytes, jobs: multiprocessing.Queue[bytes], done_bytes: Any
+) -> None:
+    _worker.given = tokenizer
     _worker.jobs = jobs
+    _worker.done_bytes = done_bytes
+    os.environ.update(ONE_THREAD)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler of the parent's may have come along
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -193,18 +263,3 @@ def _cause(exitcode: int | None) -> str:
         return f"exit code {exitcode}"
     name = signal.Signals(-exitcode).name
     return f"{name}, as when memory runs out" if exitcode == -signal.SIGKILL else name
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Hold the libraries of processes that are started inside the block to one thread."""
-    before = {name: os.environ.get(name) for name in ONE_THREAD}
-    os.environ.update(ONE_THREAD)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tokenreel.builder.encode import Encoder, Job
+from tokenreel.builder.encode import Advance, Encoder, Job
 from tokenreel.builder.engines.carried import encode_or_fail, take
-from tokenreel.builder.engines.local import ONE_THREAD, pickled, worker_died
+from tokenreel.builder.engines.local import pickled, worker_died
 from tokenreel.builder.spill import Summary
 from tokenreel.builder.work import Chunk
 from tokenreel.errors import ConfigError, MissingExtraError, TokenreelError
+from tokenreel.text.tokenizers.engine import ONE_THREAD
 
 MAX_RETRIES = 3
 CHUNKS_PER_CPU = 3
@@ -35,12 +36,14 @@ ANSWER_SECONDS = 5.0
 
 
 def run_on_ray(
-    job: Job, chunks: Iterable[Chunk], *, address: str, workers: int
+    job: Job, chunks: Iterable[Chunk], *, address: str, workers: int, advance: Advance
 ) -> Iterator[Summary]:
     """Encode chunks as Ray tasks; `address` is "local", "auto" or that of a cluster."""
     ray = _import_ray()
     with _connected(ray, address, workers):
-        yield from _run(ray, job, chunks)
+        for summary in _run(ray, job, chunks):
+            advance(summary.source_bytes)  # chunk by chunk: tasks say nothing before they end
+            yield summary
 
 
 @contextmanager

@@ -29,10 +29,11 @@ from tokenreel.text.tokenizers.protocol import Encoded, join
 # The split that `ByteLevel` does when told to use its own pattern.
 _BYTE_LEVEL_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _THREADED_CHARACTERS = 1 << 16
-# A call for one text costs gigatoken 1 µs. A call for a batch costs 0.3 ms, and the first one the
-# import of awkward, which takes as long as all the rest of it; it uses all threads that there are.
+# A call for one text costs gigatoken 1 to 2 µs. A call for a batch costs 0.3 ms, and the first one
+# the import of awkward, 0.14 s, as much as 25 MB of text; its threads pay from some MB a call on.
 _FEW_TEXTS = 512
 _FEW_CHARACTERS = 1 << 16
+_MANY_CHARACTERS = 1 << 23
 _LONG_TEXT = 2000
 
 
@@ -170,10 +171,11 @@ def _joined(arrays: list[np.ndarray]) -> Encoded:
 def _is_better_one_by_one(num_texts: int, num_characters: int) -> bool:
     if num_characters < _FEW_CHARACTERS:
         return num_texts <= _FEW_TEXTS
-    return num_characters >= _LONG_TEXT * num_texts and _has_one_thread()
+    if num_characters < _LONG_TEXT * num_texts:
+        return False
+    return num_characters < _MANY_CHARACTERS or _has_one_thread()
 
 
-@cache
 def _has_one_thread() -> bool:
     """Tell whether gigatoken would use one thread: asked to, on one core, or in a worker."""
     if multiprocessing.parent_process() is not None or os.environ.get("RAYON_NUM_THREADS") == "1":

@@ -13,7 +13,9 @@ documents (say one in a thousand), and a difference stops it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 import numpy as np
@@ -23,6 +25,8 @@ from tokenreel.text.tokenizers.hostile import hostile_sample
 from tokenreel.text.tokenizers.protocol import Encoded
 
 log = logging.getLogger(__name__)
+
+ONE_THREAD = {"RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
 class Engine(Protocol):
@@ -45,8 +49,31 @@ def choose_engine(
 ) -> Engine:
     """Return the first candidate that encodes the hostile sample as the reference does.
 
-    `spelled` are strings the sample must contain: the control tokens.
+    `spelled` are strings the sample must contain: the control tokens. No thread is started by
+    choosing: a process that has one thread can still be forked.
     """
+    with one_thread():
+        return _choose_engine(reference, candidates, spelled)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Hold the libraries that start threads inside the block to one, in new processes too."""
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(ONE_THREAD)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _choose_engine(
+    reference: Engine, candidates: Iterable[Callable[[], Engine]], spelled: Iterable[str]
+) -> Engine:
     sample = hostile_sample(spelled)
     expected: Encoded | None = None
     for load in candidates:
