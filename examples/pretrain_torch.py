@@ -36,7 +36,7 @@ def main() -> None:
     args = parser.parse_args()
     path, checkpoint = args.folder / "store", args.folder / "checkpoint.pt"
     store = tokenreel.build(
-        args.text, out=path, tokenizer=args.tokenizer, val_frac=0.05, workers=2, keep=True
+        args.text, out=path, tokenizer=args.tokenizer, val_frac=0.05, workers=2
     ).store
     print(f"{store.num_documents:,} documents, {store.num_tokens:,} tokens")
 

@@ -33,7 +33,6 @@ def main() -> None:
         address=args.address,
         workers=args.workers,
         val_frac=0.02,
-        keep=True,
     )
     ledger = built.report["ledger"]
     parts = " + ".join(f"{ledger[name]:,} {name}" for name in ("trained", "masked", "dropped"))

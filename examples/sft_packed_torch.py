@@ -54,7 +54,7 @@ def main() -> None:
     args.folder.mkdir(parents=True, exist_ok=True)
     chats = args.chats or write_chats(args.folder / "chats.jsonl", limit=1000)
     path = args.folder / "store"
-    store = tokenreel.build(chats, out=path, tokenizer=args.tokenizer, chat=True, keep=True).store
+    store = tokenreel.build(chats, out=path, tokenizer=args.tokenizer, chat=True).store
 
     # A chat that is too long loses its oldest turns whole; one left without an answer is dropped.
     source = Source(name="chats", path=path, rows="packed")

@@ -13,6 +13,7 @@
     │   ├── BusyError          another live process is building the target
     │   └── EmptyError         there is nothing to write
     ├── MismatchError          two things that must agree do not, field by field (ValueError)
+    │   └── SettingsError      settings are not those an unfinished build was begun with
     ├── VocabularyError        a token id outside the vocabulary or the token dtype (ValueError)
     ├── InputError             a document or chat that cannot be used as it is (ValueError)
     │   └── NoInputError       no file to read where the sources point (FileNotFoundError)
@@ -20,6 +21,7 @@
     ├── LimitError             the system allows fewer open files or mappings than are needed
     ├── ConfigError            an argument or configuration value without sense (ValueError)
     │   ├── NoFileError        a name or pattern that no file has (FileNotFoundError)
+    │   ├── KeywordError       a keyword that a function does not take (TypeError)
     │   └── EndlessError       the length of something that has no end (TypeError)
     └── MissingExtraError      an optional package is not installed (ImportError)
 
@@ -27,7 +29,9 @@ In brackets stands the exception of Python that an error is as well: programs th
 written for the loaders we stand in for catch that one.
 
 A message says what is wrong, where, what was expected, what was found, and what
-to do; each part is also an attribute, so that programs need not parse prose.
+to do; each part is also an attribute, so that programs need not parse prose. Settings are
+named as keywords of Python (`text_key`, `restart=True`); the command line, when it prints an
+error, makes flags of them (cli/spoken.py).
 """
 
 from __future__ import annotations
@@ -159,6 +163,28 @@ class MismatchError(TokenreelError, ValueError):
         super().__init__(f"{what}; differing: {fields}", where=where, remedy=remedy)
 
 
+class SettingsError(MismatchError):
+    """Settings are not those an unfinished build was begun with; `told` names each change.
+
+    >>> text_key = {"text_key": ("text", "body")}
+    >>> print(SettingsError("other settings", differing=text_key, told='text_key: "text" → "body"'))
+    other settings: text_key: "text" → "body"
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        differing: Mapping[str, tuple[object, object]],
+        told: str,
+        where: str | PathLike[str] | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        self.differing = dict(differing)
+        self.told = told
+        TokenreelError.__init__(self, f"{what}: {told}", where=where, remedy=remedy)
+
+
 class VocabularyError(TokenreelError, ValueError):
     """A token id outside the vocabulary or the token dtype."""
 
@@ -193,6 +219,10 @@ class NoFileError(ConfigError, FileNotFoundError):
     errno = ENOENT
     # That of ValueError, which comes first, would make it too small.
     __new__ = FileNotFoundError.__new__  # type: ignore[assignment]
+
+
+class KeywordError(ConfigError, TypeError):
+    """A keyword that a function does not take."""
 
 
 class EndlessError(ConfigError, TypeError):

@@ -33,7 +33,7 @@ def watch(account):
         os._exit(9)
 if __name__ == "__main__":
     built = build(["hf:test/large"], out=sys.argv[2], tokenizer="byte", chunk_bytes=1_000_000,
-                  watch=watch, source_options={"max_retries": 6, "retry_delay": 0.01})
+                  watch=watch, max_retries=6, retry_delay=0.01)
     print(json.dumps(built.report["ledger"]))
 """
 

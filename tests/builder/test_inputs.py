@@ -67,9 +67,7 @@ def documents(store: Any) -> list[list[int]]:
 def test_tables_datasets_and_records_are_read_row_by_row(
     make: Callable[[str], Any], column: str, tmp_path: Path, expected: list[list[int]]
 ) -> None:
-    built = build(
-        make(column), out=tmp_path / "s", tokenizer="byte", source_options={"text_key": column}
-    )
+    built = build(make(column), out=tmp_path / "s", tokenizer="byte", text_key=column)
     assert documents(built.store) == expected
 
 

@@ -23,7 +23,7 @@ from tokenreel.text.sources import InMemory, ReadOptions
 
 # Without those of a build that is about to be committed, whose folder ends in ".gone".
 CHUNKS = f".build/chunks-{16 * chr(63)}/*.chunk"
-SMALL: dict[str, Any] = {"chunk_bytes": 2000, "shard_bytes": 4096}
+SMALL: dict[str, Any] = {"chunk_bytes": 2000, "shard_size": 4096}
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def command(source: Path, out: Path, *options: str) -> list[str]:
     run = [sys.executable, "-m", "tokenreel.cli.main", "build", str(source), "--out", str(out)]
-    return [*run, "--tokenizer", "byte", "--shard-bytes", "8000000", "--quiet", *options]
+    return [*run, "--tokenizer", "byte", "--shard-size", "8M", "--quiet", *options]
 
 
 def finished(out: Path) -> dict[str, tuple[int, int]]:
@@ -194,9 +194,9 @@ def test_an_iterator_of_other_documents_is_noticed(tmp_path: Path) -> None:
         ({"val_frac": 0.5}, "val_frac"),
         ({"shuffle": "global"}, "shuffle"),
         ({"deduplicate": True}, "deduplicate"),
-        ({"end_token": None}, "end_id"),
+        ({"end_token": None}, "end_token"),
         ({"min_tokens": 3}, "min_tokens"),
-        ({"shard_bytes": 8192}, "shard_bytes"),
+        ({"shard_size": 8192}, "shard_size"),
         ({"provenance": False}, "provenance"),
     ],
 )
@@ -208,7 +208,7 @@ def test_other_choices_are_refused_by_name(
     with pytest.raises(MismatchError) as caught:
         build(InMemory(TEXTS), out=tmp_path / "s", tokenizer="byte", **{**SMALL, **changed})
     assert list(caught.value.differing) == [field]
-    assert "--restart" in str(caught.value)
+    assert f"{field}: " in str(caught.value) and "restart=True" in str(caught.value)
     assert tree(tmp_path / "s") == before
     choices = {**SMALL, **changed}
     build(InMemory(TEXTS), out=tmp_path / "s", tokenizer="byte", restart=True, **choices)
@@ -268,9 +268,9 @@ def test_skipped_records_are_counted_once_with_their_places(tmp_path: Path) -> N
                 tokenizer="byte",
                 chunk_bytes=100,
                 watch=stop_after(3),
-                source_options=options,
+                **options,
             )
-        built = build(source, out=out, tokenizer="byte", chunk_bytes=100, source_options=options)
+        built = build(source, out=out, tokenizer="byte", chunk_bytes=100, **options)
         assert built.report["skipped"] == {"NUL in text": 12}
         skipped_rows = [place["row"] for place in built.report["skipped_places"]]
         assert skipped_rows == [n for n in range(97) if n % 10 == 0 or n > 94]
@@ -286,5 +286,5 @@ def test_a_bad_record_stops_the_build_and_skipping_it_keeps_what_was_done(tmp_pa
             build(source, out=out, tokenizer="byte", workers=workers, **SMALL)
         before = places(out, ".build/*/*.chunk")
         assert before
-        built = build(source, out=out, tokenizer="byte", source_options={"on_bad": "skip"}, **SMALL)
+        built = build(source, out=out, tokenizer="byte", on_bad="skip", **SMALL)
         assert built.report["skipped"] == {"missing key": 1}

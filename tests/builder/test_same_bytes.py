@@ -15,7 +15,7 @@ from tests.builder.making import chats, documents, second_thread, tree, write_js
 from tokenreel.builder.build import build
 from tokenreel.inspect.verify import verify_store
 
-SMALL: dict[str, Any] = {"chunk_bytes": 2000, "shard_bytes": 4096}
+SMALL: dict[str, Any] = {"chunk_bytes": 2000, "shard_size": 4096}
 CHOICES: dict[str, dict[str, Any]] = {
     "as it comes": {},
     "buffer": {"shuffle": "buffer", "shuffle_buffer": 37, "val_frac": 0.2, "min_tokens": 20},

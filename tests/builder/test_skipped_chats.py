@@ -14,6 +14,7 @@ from tokenreel.builder.build import build
 from tokenreel.cli.main import main
 from tokenreel.errors import EmptyError, InputError
 from tokenreel.text.sources import InMemory
+from tokenreel.text.tokenizers import NGPT_SPECIALS, byte_tokenizer
 
 GOOD = {"role": "user", "content": "hi"}
 CALL = {"function": {"name": "look", "arguments": "{}"}}
@@ -40,8 +41,14 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "has no such role",
     ),
 }
-SMALL: dict[str, Any] = {"chat": True, "tokenizer": "byte", "chunk_bytes": 700}
-SKIP: dict[str, Any] = {**SMALL, "source_options": {"on_bad": "skip"}}
+BYTES = byte_tokenizer(tuple(NGPT_SPECIALS.values()))
+SMALL: dict[str, Any] = {
+    "chat": True,
+    "tokenizer": BYTES,
+    "template": "ngpt",  # it has no place for tools
+    "chunk_bytes": 700,
+}
+SKIP: dict[str, Any] = {**SMALL, "on_bad": "skip"}
 
 
 def mixed() -> list[dict[str, Any]]:
@@ -106,7 +113,7 @@ def test_a_stream_of_chats_skips_too(tmp_path: Path) -> None:
     built = build(
         chats=(row for row in mixed()),
         out=tmp_path / "s",
-        **{**SMALL, "source_options": {"on_bad": "skip"}},
+        **{**SMALL, "on_bad": "skip"},
     )
     assert built.report["skipped"] == dict.fromkeys(sorted(BAD), 2)
 
@@ -121,7 +128,7 @@ def test_documents_in_place_of_chats_are_never_skipped(tmp_path: Path) -> None:
     source = write_jsonl(tmp_path / "docs.jsonl", [{"text": "a"}])
     options = {"on_bad": "skip", "text_key": "text"}
     with pytest.raises(InputError, match="the source gives documents, not chats"):
-        build([source], out=tmp_path / "s", **{**SMALL, "source_options": options})
+        build([source], out=tmp_path / "s", **{**SMALL, **options})
 
 
 def test_the_command_skips_when_it_is_told_to(

@@ -20,7 +20,7 @@ from tokenreel.builder.build import build
 from tokenreel.errors import ConfigError, VocabularyError, WorkerError
 from tokenreel.text.sources import InMemory
 
-SMALL: dict[str, Any] = {"chunk_bytes": 2000, "shard_bytes": 4096}
+SMALL: dict[str, Any] = {"chunk_bytes": 2000, "shard_size": 4096}
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def change_a_byte(path: Path, old: bytes, new: bytes) -> None:
 def refused(run: Callable[..., Any], field: str, out: Path) -> None:
     before = tree(out)
     with pytest.raises(
-        MismatchError, match=f"something else is here.*{field}.*--restart"
+        MismatchError, match=f"other settings is here: {field}: .* changed;.*restart=True"
     ) as caught:
         run()
     assert list(caught.value.differing) == [field]
@@ -50,7 +50,7 @@ def refused(run: Callable[..., Any], field: str, out: Path) -> None:
 def tokenizer(tmp_path: Path) -> Path:
     text = tmp_path / "text.txt"
     text.write_text("\n".join(row["text"] for row in documents(100)))
-    train_tokenizer([text], tmp_path / "tok.json", kind="bpe", vocab_size=270)
+    train_tokenizer([text], out=tmp_path / "tok.json", vocab_size=274, round_to=1)
     return tmp_path / "tok.json"
 
 
@@ -64,7 +64,7 @@ def test_a_source_file_that_changed_by_one_byte(tmp_path: Path) -> None:
     with pytest.raises(StopError):
         run(watch=stop)
     change_a_byte(source, b"reel", b"real")
-    refused(run, "source", tmp_path / "s")
+    refused(run, "sources", tmp_path / "s")
 
 
 def test_a_tokenizer_file_that_changed_by_one_byte(tokenizer: Path, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_tokenizer_file_that_changed_by_one_byte(tokenizer: Path, tmp_path: Pa
 
 def test_a_template_that_changed(tmp_path: Path) -> None:
     source = write_jsonl(tmp_path / "c.jsonl", chats(60))
-    first = load_template("ngpt")
+    first = load_template("chatml")
     second = replace(first, lead=" ")
 
     def run(template: Any = second, **options: Any) -> None:

@@ -41,7 +41,7 @@ def test_everything_skipped_is_an_error_that_says_why(tmp_path: Path) -> None:
     source = write_jsonl(tmp_path / "d.jsonl", [{"x": 1}] * 3)
     options = {"on_bad": "skip"}
     with pytest.raises(EmptyError, match="skipped: missing key 3"):
-        build([source], out=tmp_path / "s", tokenizer="byte", source_options=options)
+        build([source], out=tmp_path / "s", tokenizer="byte", **options)
 
 
 def test_chats_that_do_not_fit_the_budget_leave_nothing(tmp_path: Path) -> None:

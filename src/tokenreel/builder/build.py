@@ -5,99 +5,222 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tokenreel.builder.assemble import assemble
 from tokenreel.builder.encode import Advance, Job
 from tokenreel.builder.engines.local import Workers, end_if_main_is_imported, run_here
 from tokenreel.builder.engines.ray import run_on_ray
-from tokenreel.builder.plan import make_plan
+from tokenreel.builder.first import check_first_record
+from tokenreel.builder.inputs import open_inputs
+from tokenreel.builder.plan import CHUNK_BYTES, BuildPlan, Shuffle
 from tokenreel.builder.report import Account
 from tokenreel.builder.reported import REPORT_NOTE, finished_build, report_of
+from tokenreel.builder.settings import Made, changes, note_of, portable, settings_of
 from tokenreel.builder.spill import Spill, Summary
 from tokenreel.builder.work import Chunk, divide, sendable
-from tokenreel.errors import ConfigError, EmptyError, MismatchError, differing_fields
+from tokenreel.config.keywords import check_keywords
+from tokenreel.errors import ConfigError, EmptyError, ExistsError, MismatchError, SettingsError
 from tokenreel.progress import Progress, shown
-from tokenreel.store.canonical import digest
+from tokenreel.store.canonical import digest, read_canonical
 from tokenreel.store.door import open_store
+from tokenreel.store.manifest import MANIFEST_NAME, read_manifest
 from tokenreel.store.store import Store
-from tokenreel.store.target import BUILD_FOLDER
+from tokenreel.store.target import BUILD_FOLDER, PLAN_NAME
 from tokenreel.store.writer import SHARD_BYTES, StoreWriter
-from tokenreel.text.chats import Template, load_template
-from tokenreel.text.sources import Spec, open_memory, open_source
-from tokenreel.text.sources.protocol import TextSource
-from tokenreel.text.sources.table import records_of
-from tokenreel.text.tokenizers import Tokenizer, load_tokenizer
+from tokenreel.text.chats import Template, fitting_template, load_template
+from tokenreel.text.sources import Spec
+from tokenreel.text.sources.options import FileKind, OnBad
+from tokenreel.text.tokenizers import Tokenizer, TokenizerSpec, load_tokenizer
 
-ENGINES = ("local", "ray")
+Engine = Literal["local", "ray"]
+TokenizerEngine = Literal["auto", "reference"]
+PolicyName = Literal["assistant", "last_assistant", "all"]
+READING = ["text_key", "id_key", "kind", "on_bad", "max_retries", "retry_delay", "streaming"]
+READING += ["max_record_bytes", "max_uncompressed_bytes", "max_ratio"]
+PLANNED = tuple(field.name for field in dataclasses.fields(BuildPlan) if field.name != "template")
 SPILL_PREFIX = "chunks-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """A finished build: the opened store and the account of it."""
+    """A finished build: the opened store, the account of it, and whether it was there before."""
 
     store: Store
     report: dict[str, Any]
+    already_built: bool = False
 
 
+@check_keywords
 def build(
     sources: Spec | None = None,
     *,
     out: str | PathLike[str],
-    tokenizer: str | Path | Tokenizer,
+    tokenizer: TokenizerSpec,
     texts: Iterable[str] | None = None,
     chats: Iterable[Any] | None = None,
+    text_key: str | None = None,
+    id_key: str | None = None,
+    kind: FileKind | None = None,
+    on_bad: OnBad | None = None,
+    max_retries: int | None = None,
+    retry_delay: float | None = None,
+    streaming: bool | None = None,
+    max_record_bytes: int | None = None,
+    max_uncompressed_bytes: int | None = None,
+    max_ratio: float | None = None,
     chat: bool = False,
-    template: str | Template = "ngpt",
+    template: str | Template | None = None,
+    policy: PolicyName | Mapping[str, float] = "assistant",
+    end_token: str | None = "auto",
+    seed: int = 42,
+    val_frac: float = 0.0,
+    val_tokens: int | None = None,
+    train_tokens: int | None = None,
+    shuffle: Shuffle = "none",
+    shuffle_buffer: int = 10_000,
+    deduplicate: bool = False,
+    min_tokens: int = 1,
+    provenance: bool = True,
+    shard_size: int = SHARD_BYTES,
+    chunk_bytes: int = CHUNK_BYTES,
     workers: int = 1,
-    engine: str = "local",
+    engine: Engine = "local",
     address: str = "local",
-    tokenizer_engine: str = "auto",
-    shard_bytes: int = SHARD_BYTES,
+    tokenizer_engine: TokenizerEngine = "auto",
     replace: bool = False,
     restart: bool = False,
-    keep: bool = False,
     progress: bool | Progress = True,
     watch: Callable[[Account], None] = lambda account: None,
-    source_options: dict[str, Any] | None = None,
-    **choices: Any,
 ) -> Built:
-    """Build a store; `choices` are the fields of BuildPlan (seed, val_frac, shuffle, …).
-
-    `sources` are paths, globs, folders, `hf:` names, opened sources, a data frame, an Arrow
-    table, a dataset, or a list of records; what is in memory comes as `texts` or `chats`, any
-    iterable of them.
-
-    Killed and called again with the same arguments it goes on where it was; a build of
-    something else is refused until `restart`. A finished store is refused too, unless
-    `keep`, and it is this very build: it is then returned as it is. The tokens do not
-    depend on workers, engine, address or tokenizer_engine, whose name goes into the
-    manifest's notes with the rest of the report. While it runs it needs twice the
-    disk of the store: encoded chunks wait in `.build/` until all is written. `watch` is
-    shown the account after every chunk. A bar shows how far the build is, in a terminal and in a
-    notebook, unless `progress` is False. With workers, a script needs the usual
-    `if __name__ == "__main__":` where they cannot be forked (engines/local.py).
+    """Build a store of text or chats, and return it with the account of it.
 
     >>> import tempfile
     >>> built = build(texts=["one", "two"], out=tempfile.mkdtemp() + "/s", tokenizer="byte")
     >>> built.store.num_documents, built.report["ledger"]["total"]
     (2, 8)
+
+    Killed and called again with the same arguments it goes on where it was. A store that was
+    finished with these settings is returned as it is (`already_built`); one of other settings,
+    finished or not, is refused until `replace` or `restart`, and the error says what differs.
+    While it runs it needs twice the disk of the store: encoded chunks wait in `.build/` until
+    all is written. The tokens depend on none of the settings under "Running"; the name of the
+    tokenizer's engine goes into the report. The settings:
+
+    sources
+        paths, folders or globs of JSONL, Parquet or text files, hf:owner/name, or a named
+        source; in Python also opened sources, a data frame, an Arrow table, a dataset or a
+        list of records
+    out
+        the folder of the new store
+    tokenizer
+        a tokenizer.json, .model or .tiktoken file, a folder with one, or "byte"; in Python
+        also a tokenizer of transformers, tokenizers, sentencepiece or tiktoken
+    texts, chats
+        any iterable of texts, or of chats, in place of sources
+
+    Reading:
+
+    text_key
+        field or column of the text (default: "text"; of chats the whole record)
+    id_key
+        field or column that names a document in its provenance (default: "id", if present)
+    kind
+        how files are read (default: by their names)
+    on_bad
+        "error" ends the build at the first record that cannot be used, "skip" counts it and
+        goes on (default: error)
+    max_retries
+        how often a failed read of the hub is tried again (default: 5)
+    retry_delay
+        seconds before the first retry, then doubled (default: 1)
+    streaming
+        read datasets of the hub while they are downloaded (default: True for hf:)
+    max_record_bytes
+        the longest record that is read (default: 64 MiB)
+    max_uncompressed_bytes
+        where a compressed file is given up as a bomb (default: 256 GiB)
+    max_ratio
+        how far a file may unpack before it is given up as a bomb (default: 250)
+
+    Chats:
+
+    chat
+        records are chats (default: they are documents)
+    template
+        chat template: a name or a TOML file (default: the built-in one whose control tokens
+        the tokenizer has)
+    policy
+        which turns are trained; in Python also a weight for each role (default: assistant)
+
+    What goes in:
+
+    end_token
+        token that ends each document; chats end by their template; in Python None for none
+        (default: the one the tokenizer declares)
+    seed
+        of split and shuffle (default: 42)
+    val_frac
+        chance of each document to be validation, from 0 to below 1 (default: 0)
+    val_tokens
+        fill val with this many tokens first, the last document cut to fit (default: no val)
+    train_tokens
+        stop train at this many tokens, the last document cut to fit (default: no end)
+    shuffle
+        order of documents: as read, within buffers, by torch's generator within buffers, or
+        all of them (default: none)
+    shuffle_buffer
+        documents in a buffer (default: 10,000)
+    deduplicate
+        drop exact copies (default: keep them)
+    min_tokens
+        drop documents with fewer tokens, the end not counted (default: 1)
+    provenance
+        keep file, line and id of each document (default: True)
+    shard_size
+        size of a token file, in bytes (default: 128 MiB)
+    chunk_bytes
+        text encoded at a time, in bytes; what is lost when a build is killed (default: 8 MiB)
+
+    Running:
+
+    workers
+        processes that encode (default: 1; in the command line: as many as cores)
+    engine
+        who encodes: this machine or Ray (default: local)
+    address
+        of Ray: "local", "auto" or an address (default: local)
+    tokenizer_engine
+        the fastest that gives the ids of the reference, or the reference (default: auto)
+    replace
+        replace a finished store (default: refuse)
+    restart
+        forget an unfinished build of other settings (default: refuse)
+    progress
+        show a bar in a terminal or notebook; or what takes its place (default: True)
+    watch
+        called with the account after every chunk
+
+    With workers, a script needs the usual `if __name__ == "__main__":` where they cannot be
+    forked (engines/local.py).
     """
+    given = dict(locals())  # the signature is the one list of settings
     end_if_main_is_imported()
-    if engine not in ENGINES:
-        raise ConfigError("unknown engine", expected=" or ".join(ENGINES), actual=repr(engine))
-    if workers < 1:
-        raise ConfigError("bad number of workers", expected=">= 1", actual=workers)
+    for name in ("workers", "shard_size"):
+        if given[name] < 1:
+            raise ConfigError(f"bad {name}", expected=">= 1", actual=given[name])
     chat = chat or chats is not None
-    plan = make_plan(template=_template(template) if chat else None, **choices)
-    options = _source_options(sources, source_options or {}, chat=chat)
-    source = _open(sources, texts=texts, chats=chats, options=options)
+    reading = {name: given[name] for name in READING}
+    source = open_inputs(sources, texts=texts, chats=chats, chat=chat, reading=reading)
     encoder = load_tokenizer(tokenizer, engine=tokenizer_engine)
+    plan = BuildPlan(
+        template=_template(template, encoder) if chat else None,
+        **{name: given[name] for name in PLANNED},
+    )
     end = plan.end(encoder)
     # Workers append what was found here, whatever becomes of the files that declare it.
     plan = dataclasses.replace(plan, end_token=None if end is None else end.token)
@@ -107,18 +230,25 @@ def build(
         shown(progress) as bar,
     ):
         bar.start("reading the sources", total=None)
+        check_first_record(source, plan, encoder)
         account = Account()
         facts = {
             "vocab_size": encoder.vocab_size,
-            "shard_bytes": shard_bytes,
+            "shard_bytes": shard_size,
             "turns": chat,
             "provenance": plan.provenance,
             "tokenizer": _tokenizer_facts(encoder, tokenizer),
             "build": plan.as_facts(source, encoder),
         }
-        if keep and source.can_seek and (kept := finished_build(Path(out), facts)) is not None:
-            return Built(store=kept, report=report_of(kept))
-        with _open_writer(out, **facts, replace=replace, restart=restart) as writer:
+        picked = None if plan.template is None else plan.template.name
+        settings = settings_of(given, source, template=picked, end=end)
+        made = Made(note=note_of(settings, source), facts=facts)
+        if not replace and (kept := _finished(Path(out), made, can_seek=source.can_seek)):
+            return Built(store=kept, report=report_of(kept), already_built=True)
+        with (
+            _open_writer(out, made, replace=replace, restart=restart) as writer,
+            _keeping_what_is_finished(writer, runner),
+        ):
             spill = _open_spill(writer, restart=restart)
             job = Job(
                 source=sendable(source),
@@ -140,8 +270,11 @@ def build(
                     account=account,
                 ):
                     writer.add_batch(documents, split=split)
-            recorded = None if end is None else asdict(end)
-            writer.notes[REPORT_NOTE] = {**account.as_dict(), "end_token": recorded}
+            writer.notes[REPORT_NOTE] = {
+                **account.as_dict(),
+                "end_token": None if end is None else asdict(end),
+                "settings": portable(settings),
+            }
             _refuse_empty(account, writer.path)
             spill.remove()
     store = open_store(out)
@@ -187,31 +320,57 @@ def _watched(
         watch(account)
 
 
-def _open_writer(out: str | PathLike[str], **facts: Any) -> StoreWriter:
-    """Open the writer; if another build is unfinished here, say field by field what differs."""
+@contextmanager
+def _keeping_what_is_finished(writer: StoreWriter, runner: _Runner) -> Iterator[None]:
+    """Leave an unfinished build behind only if something in it is worth going on with."""
     try:
-        return StoreWriter(out, **facts)
+        yield
+    except BaseException as error:
+        runner.close()  # from here on nobody writes into the folder
+        if isinstance(error, EmptyError) or not writer.has_finished_work:
+            writer.forget()
+        raise
+
+
+def _finished(path: Path, made: Made, *, can_seek: bool) -> Store | None:
+    """Return the store at `path` if it is this very build's; refuse another."""
+    if not (path / MANIFEST_NAME).is_file():
+        return None
+    if not can_seek:
+        raise ExistsError(
+            "a finished store is here, and an iterator does not say whether it gives the same",
+            where=path,
+            remedy="choose another folder, or pass replace=True",
+        )
+    if (kept := finished_build(path, made.facts)) is not None:
+        return kept
+    manifest = read_manifest(path / MANIFEST_NAME)
+    report = manifest.notes.get(REPORT_NOTE)
+    found = asdict(manifest.facts)
+    what = "a finished store is here, which was not built so"
+    if isinstance(report, Mapping):
+        before = Made(note={"settings": report.get("settings")}, facts=found)
+        now = Made(note={"settings": portable(made.note["settings"])}, facts=made.facts)
+        what = f"a finished store of other settings is here: {changes(before, now).told}"
+    raise ExistsError(what, where=path, remedy="choose another folder, or pass replace=True")
+
+
+def _open_writer(
+    out: str | PathLike[str], made: Made, *, replace: bool, restart: bool
+) -> StoreWriter:
+    """Open the writer; if another build is unfinished here, say in words what differs."""
+    try:
+        return StoreWriter(out, **made.facts, note=made.note, replace=replace, restart=restart)
     except MismatchError as error:
-        raise MismatchError(
-            "an unfinished build of something else is here",
+        begun: dict[str, Any] = read_canonical(Path(out) / BUILD_FOLDER / PLAN_NAME)
+        found = changes(Made(note=begun.get("note") or {}, facts=begun["facts"]), made)
+        raise SettingsError(
+            "an unfinished build of other settings is here",
             where=error.where,
-            differing=_by_name(error.differing),
-            remedy="build that one to its end, or restart (--restart) to begin anew",
+            differing=found.differing,
+            told=found.told,
+            remedy="build that one to its end, or pass restart=True to begin anew",
         ) from None
-
-
-def _by_name(differing: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[object, object]]:
-    """Return the fields inside `build`, and of `tokenizer` its fingerprint, as fields."""
-    fields: dict[str, tuple[object, object]] = {}
-    for name, (expected, actual) in differing.items():
-        if name == "tokenizer" and isinstance(expected, Mapping) and isinstance(actual, Mapping):
-            inner = differing_fields(expected, actual)
-            fields[name] = inner.get("fingerprint", (expected.get("name"), actual.get("name")))
-        elif name == "build" and isinstance(expected, Mapping) and isinstance(actual, Mapping):
-            fields |= differing_fields(expected, actual)
-        else:
-            fields[name] = (expected, actual)
-    return fields
 
 
 def _open_spill(writer: StoreWriter, *, restart: bool) -> Spill:
@@ -242,59 +401,9 @@ def _refuse_empty(account: Account, path: Path) -> None:
     )
 
 
-def _open(
-    sources: Spec | None,
-    *,
-    texts: Iterable[str] | None,
-    chats: Iterable[Any] | None,
-    options: dict[str, Any],
-) -> TextSource:
-    """Open what is to be built; nothing guesses whether a string is a path or a text."""
-    given = {"sources": sources, "texts": texts, "chats": chats}
-    named = [name for name, value in given.items() if value is not None]
-    if len(named) != 1:
-        raise ConfigError(
-            "a build has one kind of input",
-            expected="sources, texts=… or chats=…",
-            actual=" and ".join(named) or "none",
-        )
-    held = texts if texts is not None else chats
-    if isinstance(held, (str, bytes, Mapping)) or not (held is None or isinstance(held, Iterable)):
-        raise ConfigError(
-            f"bad {named[0]}", expected="an iterable of them", actual=type(held).__name__
-        )
-    if held is not None:
-        return open_memory(held, **options)
-    assert sources is not None
-    if not _is_named(sources):
-        raise ConfigError(
-            "it cannot be told what these sources are",
-            expected="paths, opened sources, a table or dataset, or a list of records",
-            actual=type(sources).__name__,
-            remedy="give texts as texts=…, chats as chats=…",
-        )
-    return open_source(sources, **options)
-
-
-def _is_named(sources: Spec) -> bool:
-    """Return whether sources say by their type what they are."""
-    one = (str, PathLike, TextSource)
-    if isinstance(sources, (list, tuple)):
-        return all(isinstance(item, one) for item in sources) or all(
-            isinstance(item, Mapping) for item in sources
-        )
-    return isinstance(sources, one) or records_of(sources) is not None
-
-
-def _source_options(sources: Spec | None, options: dict[str, Any], *, chat: bool) -> dict[str, Any]:
-    opened = isinstance(sources, TextSource) or (
-        isinstance(sources, (list, tuple)) and all(isinstance(s, TextSource) for s in sources)
-    )
-    # A source that is open already has its own options.
-    return {"text_key": None, **options} if chat and not opened else options
-
-
-def _template(template: str | Template) -> Template:
+def _template(template: str | Template | None, tokenizer: Tokenizer) -> Template:
+    if template is None:
+        return fitting_template(tokenizer)
     return load_template(template) if isinstance(template, str) else template
 
 

@@ -58,7 +58,7 @@ class CacheBuilder:
             raise ConfigError(
                 "the tokenizer lacks control tokens of the chat format",
                 expected=", ".join(missing),
-                remedy='train one with "tokenreel train-tokenizer"',
+                remedy='train one with "tokenreel train-tokenizer … --template ngpt"',
             )
         return {name: known[text] for name, text in NGPT_SPECIALS.items()}
 
@@ -108,7 +108,7 @@ class CacheBuilder:
                 chat=chat,
                 template=NGPT,
                 workers=self.workers,
-                shard_bytes=shard_bytes,
+                shard_size=shard_bytes,
                 progress=self.progress,
                 **chosen,
             ).store
@@ -131,6 +131,6 @@ def _finished(folder: Path, wanted: Mapping[str, Any]) -> Store:
             "an unfinished build of something else is here",
             where=folder.parent,
             differing=differing,
-            remedy="restart to begin anew",
+            remedy="pass restart=True to begin anew",
         )
     return store

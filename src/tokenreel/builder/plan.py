@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 from tokenreel.errors import ConfigError
 from tokenreel.text.chats import Policy, Template
@@ -13,7 +12,7 @@ from tokenreel.text.sources.protocol import TextSource
 from tokenreel.text.tokenizers import EndToken, Tokenizer, find_end, take_end
 
 VERSION = 2  # of the way documents are ordered, split and cut; goes into the manifest
-SHUFFLES = ("none", "buffer", "torch-buffer", "global")
+Shuffle = Literal["none", "buffer", "torch-buffer", "global"]
 CHUNK_BYTES = 8 * 1024 * 1024
 
 
@@ -36,7 +35,7 @@ class BuildPlan:
     val_frac: float = 0.0
     val_tokens: int | None = None
     train_tokens: int | None = None
-    shuffle: str = "none"
+    shuffle: Shuffle = "none"
     shuffle_buffer: int = 10_000
     deduplicate: bool = False
     min_tokens: int = 1
@@ -44,12 +43,11 @@ class BuildPlan:
     chunk_bytes: int = CHUNK_BYTES
 
     def __post_init__(self) -> None:
-        if self.shuffle not in SHUFFLES:
-            raise ConfigError(
-                "unknown shuffle", expected=", ".join(SHUFFLES), actual=repr(self.shuffle)
-            )
+        if self.shuffle not in get_args(Shuffle):
+            known = ", ".join(get_args(Shuffle))
+            raise ConfigError("bad shuffle", expected=known, actual=repr(self.shuffle))
         if not 0 <= self.val_frac < 1:
-            raise ConfigError("bad val_frac", expected="0 <= val_frac < 1", actual=self.val_frac)
+            raise ConfigError("bad val_frac", expected=">= 0 and < 1", actual=self.val_frac)
         if self.val_frac and self.val_tokens is not None:
             raise ConfigError(
                 "val_frac and val_tokens exclude each other", remedy="give one of them"
@@ -95,21 +93,3 @@ class BuildPlan:
             "min_tokens": self.min_tokens,
             "chunk_bytes": self.chunk_bytes,
         }
-
-
-def make_plan(**choices: Any) -> BuildPlan:
-    """Return the plan of these choices; a wrong name is an error that suggests the nearest.
-
-    >>> make_plan(seed=7).seed
-    7
-    """
-    known = [field.name for field in fields(BuildPlan)]
-    for name in choices:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            raise ConfigError(
-                f"unknown choice {name!r}",
-                expected=", ".join(known),
-                remedy=f"did you mean {near[0]!r}?" if near else "leave it out",
-            )
-    return BuildPlan(**choices)

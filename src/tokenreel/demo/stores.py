@@ -12,7 +12,7 @@ from tokenreel.store.door import open_store
 TEXT_BYTES = 8_000_000
 NUM_CHATS = 4000
 STEPS = 100
-BUILD = ("--tokenizer", "tokenizer.json", "--val-frac", "0.02", "--shard-bytes", "3000000")
+BUILD = ("--tokenizer", "tokenizer.json", "--val-frac", "0.02", "--shard-size", "3M")
 RECIPE = f"""\
 seq_len = 192
 global_batch_size = 8                  # rows of a step, over all ranks

@@ -3,6 +3,7 @@
     books/
       .build/plan.json      what is being built, so that another build cannot be mixed in
       .build/lock           who is building
+      .build/*/*.chunk      what a builder has encoded ahead, each file whole (builder/spill.py)
       train/                shards of the first store built here
       train.2/              shards of the one that replaced it, and so on
 
@@ -13,7 +14,9 @@ not before. A folder's name is never used again, so that a reader of a store tha
 is long gone finds nothing where it might find the tokens of another.
 
 The plan names the manifest that it replaces. A plan left behind by a build that
-was committed names one that is gone, and is known by that.
+was committed names one that is gone, and is known by that. Beside the facts it may hold a
+note for people, on which nothing depends. An unfinished build in which nothing is finished
+yet, no shard and no chunk, stands in nobody's way: another simply begins.
 """
 
 from __future__ import annotations
@@ -21,8 +24,11 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+import shutil
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from tokenreel.errors import ConfigError, ExistsError, FormatError, MismatchError, WriteError
 from tokenreel.store.canonical import (
@@ -49,6 +55,7 @@ logger = logging.getLogger(__name__)
 
 BUILD_FOLDER = ".build"
 PLAN_NAME = "plan.json"
+FINISHED_CHUNKS = "*/*.chunk"  # in the build folder
 # What a build may remove: nothing but what a build has written.
 SHARD_FOLDER = re.compile(r"(?P<split>[A-Za-z0-9][A-Za-z0-9_-]{0,63})(\.(?P<generation>\d+))?\Z")
 SHARD_FILE = re.compile(r"shard_\d{5,}\.(bin|docs|turns|weights|origins|strings|json)(\.tmp)?\Z")
@@ -58,12 +65,21 @@ class BuildTarget:
     """A folder in which one build is going on."""
 
     def __init__(
-        self, path: Path, facts: Facts, *, replace: bool, restart: bool, filesystem: FileSystem
+        self,
+        path: Path,
+        facts: Facts,
+        *,
+        replace: bool,
+        restart: bool,
+        filesystem: FileSystem,
+        note: Mapping[str, Any] | None = None,
     ) -> None:
         self.path = path
         self._facts = facts
+        self._note = note
         self._filesystem = filesystem
         self._refuse_taken(replace)
+        self._is_new = not path.exists()
         self._lock = BuildLock(self._build / "lock", filesystem=filesystem)
         try:
             self._refuse_taken(replace)
@@ -84,8 +100,10 @@ class BuildTarget:
         return self.path / MANIFEST_NAME
 
     def _refuse_taken(self, replace: bool) -> None:
-        if self.path.exists() and not self.path.is_dir():
-            raise ConfigError("the target is a file", where=self.path, remedy="choose a folder")
+        there = next((path for path in (self.path, *self.path.parents) if path.exists()), None)
+        if there is not None and not there.is_dir():
+            what = "the target is a file" if there == self.path else "the target lies in a file"
+            raise ConfigError(what, where=self.path, remedy="choose a folder")
         names = {entry.name for entry in self.path.iterdir()} if self.path.exists() else set()
         if names and not names & {MANIFEST_NAME, BUILD_FOLDER}:
             raise ExistsError(
@@ -98,15 +116,14 @@ class BuildTarget:
             raise ExistsError(
                 "a finished store is here; stores are never changed",
                 where=self.path,
-                remedy="choose another folder, or ask to replace it",
+                remedy="choose another folder, or pass replace=True",
             )
 
     def _begin(self, restart: bool) -> None:
         plan_path = self._build / PLAN_NAME
         replaces = None if self._replaced is None else hashlib.sha256(self._replaced).hexdigest()
         begun = read_canonical(plan_path) if plan_path.exists() and not restart else None
-        if begun is not None and begun.get("replaces") == replaces:
-            self._refuse_other(begun)
+        if begun is not None and begun.get("replaces") == replaces and self._goes_on(begun):
             logger.info("%s: continuing an unfinished build", self.path)
             return
         if plan_path.exists():
@@ -114,25 +131,50 @@ class BuildTarget:
             self._filesystem.remove(plan_path)
             self._filesystem.sync_dir(self._build)
         self._remove_leftovers()
-        plan = {"facts": asdict(self._facts), "replaces": replaces}
+        plan: dict[str, Any] = {"facts": asdict(self._facts), "replaces": replaces}
+        if self._note is not None:
+            plan["note"] = dict(self._note)
         self._filesystem.write_whole(plan_path, canonical_bytes(plan))
 
-    def _refuse_other(self, begun: dict[str, object]) -> None:
+    def _goes_on(self, begun: dict[str, object]) -> bool:
+        """Tell whether the unfinished build is this one; refuse another that has begun in earnest.
+
+        One without a finished shard or chunk is worth nothing, and is forgotten.
+        """
         facts = begun.get("facts")
         if not isinstance(facts, dict):
             raise FormatError(
                 "the plan of the unfinished build is damaged",
                 where=self._build / PLAN_NAME,
-                remedy="restart to begin anew",
+                remedy="pass restart=True to begin anew",
             )
         differing = _differing(facts, asdict(self._facts))
-        if differing:
+        if differing and self.has_finished_work():
             raise MismatchError(
                 "an unfinished build of something else is here",
                 where=self.path,
                 differing=differing,
-                remedy="build that one to its end, or restart to begin anew",
+                remedy="build that one to its end, or pass restart=True to begin anew",
             )
+        return not differing
+
+    def has_finished_work(self) -> bool:
+        """Tell whether the unfinished build has a finished shard or an encoded chunk."""
+        return bool(self.begun_splits()) or any(self._build.glob(FINISHED_CHUNKS))
+
+    def forget(self) -> None:
+        """Remove the unfinished build, so that nothing of it stands in the way of the next.
+
+        The folder goes too, unless it was there before or holds something else.
+        """
+        self._filesystem.discard(self._build / PLAN_NAME)
+        self._remove_leftovers()
+        for folder in self._build.iterdir():
+            if folder.is_dir() and not folder.is_symlink():
+                shutil.rmtree(folder, ignore_errors=True)
+        self.release()
+        if self._is_new:
+            self._filesystem.remove_dir(self.path)
 
     def _remove_leftovers(self) -> None:
         """Remove the shards that the current manifest does not name: they belong to nobody."""

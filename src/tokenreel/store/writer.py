@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from tokenreel.errors import ConfigError, EmptyError, FormatError, MismatchError, WriteError
 from tokenreel.store.blocks import BLOCK_BYTES
 from tokenreel.store.canonical import canonical_bytes, parse_canonical
@@ -66,6 +67,7 @@ class StoreWriter:
         build: Mapping[str, Any] | None = None,
         replace: bool = False,
         restart: bool = False,
+        note: Mapping[str, Any] | None = None,
         filesystem: FileSystem = LOCAL,
     ) -> None:
         self.facts = _facts(
@@ -87,7 +89,12 @@ class StoreWriter:
         self._broken = False
         self._closed = False
         self._target = BuildTarget(
-            self.path, self.facts, replace=replace, restart=restart, filesystem=filesystem
+            self.path,
+            self.facts,
+            replace=replace,
+            restart=restart,
+            filesystem=filesystem,
+            note=None if note is None else _as_json(note),
         )
 
     def add(
@@ -190,7 +197,7 @@ class StoreWriter:
                 "the unfinished build has splits that were not added again",
                 where=self.path,
                 differing={"splits": (sorted(forgotten | set(self._splits)), sorted(self._splits))},
-                remedy="add or resume every split, or restart to begin anew",
+                remedy="add or resume every split, or pass restart=True to begin anew",
             )
 
     def abandon(self) -> None:
@@ -199,6 +206,20 @@ class StoreWriter:
             parts.callback(self._release)
             for split in self._splits.values():
                 parts.callback(split.abandon)
+
+    @property
+    def has_finished_work(self) -> bool:
+        """Whether a crash now would leave a finished shard or an encoded chunk."""
+        return self._target.has_finished_work()
+
+    def forget(self) -> None:
+        """Stop here and remove what was written, the finished shards too."""
+        for split in self._splits.values():
+            split.abandon()
+        self._splits = {}
+        self._hasher.shutdown()
+        self._closed = True
+        self._target.forget()
 
     def _release(self) -> None:
         self._splits = {}

@@ -89,7 +89,7 @@ def test_each_of_several_sources_keeps_its_own_policy(read_all: Reading) -> None
 
 def test_an_unknown_setting_suggests_the_nearest(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
-    with pytest.raises(ConfigError, match=r"'text_keys'.*did you mean 'text_key'\?"):
+    with pytest.raises(ConfigError, match=r"text_keys does not apply.*did you mean 'text_key'\?"):
         open_source(tmp_path / "a.txt", text_keys="body")
     with pytest.raises(ConfigError, match="max_retries does not apply to this source"):
         open_source("roam", path=str(tmp_path), max_retries=3)

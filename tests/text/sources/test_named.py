@@ -58,7 +58,9 @@ def test_gutenberg_is_a_stub_where_absent_and_roam_is_an_error(tmp_path: Path) -
     stub = open_source("gutenberg", path=missing)
     assert isinstance(stub, Absent) and stub.ranges(1) == []
     assert stub.reason == f"no folder {missing}"
-    with pytest.raises(InputError, match=r"the folder of 'roam' is not there; pass its path"):
+    with pytest.raises(
+        InputError, match=r"the folder of 'roam' is not there; give the path of the folder"
+    ):
         open_source("roam", path=missing)
 
 

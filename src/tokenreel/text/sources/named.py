@@ -149,7 +149,9 @@ def _folder_source(name: str, chosen: NamedFolder, options: ReadOptions) -> Text
         if chosen.may_be_absent:
             return Absent(name, reason=f"no folder {chosen.path}")
         raise InputError(
-            f"the folder of {name!r} is not there", where=folder, remedy="pass its path"
+            f"the folder of {name!r} is not there",
+            where=folder,
+            remedy="give the path of the folder in place of the name",
         )
     found, ignored = find_files([folder], kind="text")
     files = [file for file in found if file.path.suffix.lower() in chosen.suffixes]

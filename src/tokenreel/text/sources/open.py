@@ -49,7 +49,8 @@ def open_source(spec: Spec, *, kind: str | None = None, **settings: Any) -> Text
     """
     specs = _as_specs(spec)
     groups = [(door, list(run)) for door, run in groupby(specs, _door)]
-    _check_settings(settings, [_allowed(door, run) for door, run in groups])
+    given = settings if kind is None else {"kind": kind, **settings}
+    _check_settings(given, [_allowed(door, run) for door, run in groups])
     sources: list[TextSource] = []
     for door, run in groups:
         if door == "files":
@@ -108,7 +109,9 @@ def _allowed(door: str, specs: Sequence[Any]) -> set[str]:
         kinds = {type(NAMED[spec]) for spec in specs}
         retries = _names(Backoff) if NamedHub in kinds else set()
         return read | retries | {name for kind in kinds for name in _names(kind)}
-    return set() if door == "source" else read
+    if door == "source":
+        return set()
+    return read | {"kind"} if door == "files" else read
 
 
 def _check_settings(settings: dict[str, Any], allowed: list[set[str]]) -> None:
@@ -117,8 +120,8 @@ def _check_settings(settings: dict[str, Any], allowed: list[set[str]]) -> None:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             raise ConfigError(
-                f"unknown setting {name!r} for this source",
-                expected=", ".join(sorted(known)) or "none",
+                f"{name} does not apply to this source",
+                expected=f"one of {', '.join(sorted(known))}" if known else "no setting",
                 remedy=f"did you mean {near[0]!r}?" if near else "leave it out",
             )
 

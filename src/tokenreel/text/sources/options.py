@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from tokenreel.errors import ConfigError
 
 MIB = 1 << 20
 GIB = 1 << 30
 MAX_RECORD_BYTES = 64 * MIB
-ON_BAD = ("error", "skip")
+OnBad = Literal["error", "skip"]
+FileKind = Literal["jsonl", "parquet", "text"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +28,7 @@ class ReadOptions:
     max_record_bytes
         the longest JSONL line, text file or text value that is read
     max_uncompressed_bytes, max_ratio
-        where a compressed file is given up as a bomb; the ratio counts after 64 MiB of output
+        where a compressed file is given up as a bomb; the ratio counts after 1 MiB of output
     """
 
     text_key: str | None = "text"
@@ -37,10 +39,10 @@ class ReadOptions:
     max_ratio: float = 250.0
 
     def __post_init__(self) -> None:
-        if self.on_bad not in ON_BAD:
+        if self.on_bad not in get_args(OnBad):
             raise ConfigError(
                 "on_bad is not a known policy",
-                expected=" or ".join(map(repr, ON_BAD)),
+                expected=" or ".join(map(repr, get_args(OnBad))),
                 actual=repr(self.on_bad),
             )
         for limit in ("max_record_bytes", "max_uncompressed_bytes", "max_ratio"):
