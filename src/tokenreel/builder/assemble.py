@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+
 from tokenreel.builder.plan import BuildPlan
+from tokenreel.builder.report import Account
 from tokenreel.builder.spill import Arrays, Spill, Summary
 from tokenreel.builder.torch_order import torch_permutation
 from tokenreel.seeds import derive_key, scramble, shuffled
 from tokenreel.store.document_batch import DocumentBatch, join_documents
 from tokenreel.store.origins import Origins
-
-from tokenreel.builder.report import Account
 
 GLOBAL_BATCH = 4096
 OPEN_CHUNKS = 2048  # far below the 65,530 mappings that Linux allows a process
@@ -67,6 +67,7 @@ def assemble(
     account: Account,
 ) -> Iterator[tuple[str, DocumentBatch]]:
     """Yield (split, documents) in their final order."""
+    account.policy = plan.policy if plan.is_chat else None
     loaded = _load(summaries, spill, plan, plan.min_tokens + end_tokens, account)
     if plan.shuffle == "global":
         batches = _globally(loaded, spill, plan, account)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 import numpy as np
 
+from tokenreel.builder.file_counts import FileCounts
 from tokenreel.builder.piece import Piece, PieceMaker
 from tokenreel.builder.plan import BuildPlan
 from tokenreel.builder.spill import ChunkWriter, Spill, Summary
@@ -24,7 +25,7 @@ from tokenreel.text.provenance import Provenance
 from tokenreel.text.sources.blocks import COMPRESSIONS
 from tokenreel.text.sources.columns import ColumnReader
 from tokenreel.text.sources.protocol import Reader, TextSource
-from tokenreel.text.sources.record import Record, Skipped
+from tokenreel.text.sources.record import Record, Skipped, Tally
 from tokenreel.text.tokenizers import Tokenizer
 
 BATCH_CHARACTERS = 1 << 21  # a call of the fastest tokenizer has its price
@@ -83,20 +84,20 @@ class Encoder:
         skipped = Skipped(reasons=dict(chunk.skipped), places=list(chunk.places))
         if isinstance(records, (Reader, ColumnReader)):
             skipped = records.skipped
-        total = Summary(number=chunk.number)
+        dirt, files = Tally(), FileCounts()
         done = _Done(chunk, self._advance)
         for piece in self._pieces(chunk, records, trail, skipped):
             writer.add(piece.arrays)
             done.move(records, piece)
-            total = replace(
-                total,
-                documents=total.documents + piece.num_documents,
-                tokens=total.tokens + len(piece.arrays["ids"]),
-                text_bytes=total.text_bytes + piece.text_bytes,
-            )
+            dirt.merge(piece.dirt)
+            files.add(piece.by_file())
         done.finish()
-        return replace(
-            total,
+        documents, text_bytes, tokens = files.total()
+        return Summary(
+            number=chunk.number,
+            documents=documents,
+            text_bytes=text_bytes,
+            tokens=tokens,
             source_bytes=chunk.num_bytes,
             engine=self._engine,
             stream=chunk.stream,
@@ -104,6 +105,9 @@ class Encoder:
             content=chunk.content,
             skipped=dict(skipped.reasons),
             places=skipped.places,
+            dirt=dirt.reasons,
+            dirt_places=dirt.places,
+            files=files.rows(),
         )
 
     def _records(self, chunk: Chunk) -> Iterable[Record] | ColumnReader:
@@ -169,7 +173,7 @@ def _refuse_other_records(chunk: Chunk, known: Summary) -> None:
             "the documents are not those that the unfinished build was begun with",
             where=f"chunk {chunk.number}",
             differing={"source": (known.content, chunk.content)},
-            remedy="give the same documents again, or restart (--restart) to begin anew",
+            remedy="give the same documents again, or pass restart=True to begin anew",
         )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -19,17 +19,36 @@ from tokenreel.store.origins import ORIGIN, UNKNOWN_STRING, OriginTable
 from tokenreel.text.chats import Chat, Rendered, read_chat, render
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.sources.columns import Columns
-from tokenreel.text.sources.record import Bad, Record, Skipped
+from tokenreel.text.sources.record import Bad, Record, Skipped, Tally
 from tokenreel.text.tokenizers import Encoded, Tokenizer
+
+MEMORY = "(memory)"  # what provenance calls a place without a file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """The arrays of a batch, as they go into a chunk, and what is counted of it."""
+    """The arrays of a batch, as they go into a chunk, and what is counted of it.
+
+    text_bytes: int64 [documents]; `files` are the names of their files, or the one name of all.
+    """
 
     arrays: Arrays
-    num_documents: int
-    text_bytes: int
+    text_bytes: np.ndarray
+    files: str | list[str]
+    dirt: Tally = field(default_factory=Tally)
+
+    def by_file(self) -> dict[str, tuple[int, int, int]]:
+        """Return documents, bytes of text and tokens of each file, in order of appearance."""
+        tokens = np.diff(self.arrays["offsets"])
+        if isinstance(self.files, str):
+            return {self.files: (len(tokens), int(self.text_bytes.sum()), int(tokens.sum()))}
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(self.files))}
+        owner = np.array([numbers[name] for name in self.files], np.int64)
+        counts = [
+            np.bincount(owner, values, len(numbers)).astype(np.int64).tolist()
+            for values in (None, self.text_bytes, tokens)
+        ]
+        return dict(zip(numbers, zip(*counts, strict=True), strict=True))
 
 
 class PieceMaker:
@@ -50,8 +69,8 @@ class PieceMaker:
         encoded = self._encode.texts(texts, place=lambda number: batch[number].provenance)
         arrays = self._document_arrays(encoded)
         arrays |= self._origins(batch)
-        text_bytes = sum(map(_num_bytes, texts))
-        return Piece(arrays=arrays, num_documents=len(batch), text_bytes=text_bytes)
+        text_bytes = np.array([_num_bytes(text) for text in texts], np.int64)
+        return Piece(arrays=arrays, text_bytes=text_bytes, files=_files(batch), dirt=_dirt(batch))
 
     def columns(self, columns: Columns) -> Piece:
         """Encode documents that are given side by side."""
@@ -59,8 +78,8 @@ class PieceMaker:
         arrays = self._document_arrays(encoded)
         if self._plan.provenance:
             arrays["origins"], arrays["strings"] = column_origins(columns)
-        text_bytes = sum(map(len, columns.texts))
-        return Piece(arrays=arrays, num_documents=len(columns), text_bytes=text_bytes)
+        text_bytes = np.array([len(text) for text in columns.texts], np.int64)
+        return Piece(arrays=arrays, text_bytes=text_bytes, files=columns.file, dirt=columns.dirt)
 
     def chats(self, batch: Sequence[Record], *, on_bad: str, skipped: Skipped) -> Piece | None:
         """Encode chats; those that cannot be used are counted as skipped if `on_bad` says so."""
@@ -75,8 +94,9 @@ class PieceMaker:
         arrays = self._with_hashes({"ids": ids, "offsets": rendered.offsets})
         arrays |= {"turns": rendered.turns, "turn_offsets": rendered.turn_offsets}
         arrays |= self._origins(chats)
-        text_bytes = sum(_num_bytes(text) for texts in contents for text in texts)
-        return Piece(arrays=arrays, num_documents=len(chats), text_bytes=text_bytes)
+        text_bytes = np.array([sum(map(_num_bytes, texts)) for texts in contents], np.int64)
+        dirt = _dirt(batch, {chat.provenance for chat in chats})
+        return Piece(arrays=arrays, text_bytes=text_bytes, files=_files(chats), dirt=dirt)
 
     def _rendered(self, chats: list[Chat], on_bad: str, skipped: Skipped) -> Rendered | None:
         """Render the chats; those that cannot be rendered are taken out of the list."""
@@ -145,6 +165,19 @@ def _spelled(text: str) -> bytes:
     return struct.pack("<I", len(data)) + data
 
 
+def _files(batch: Sequence[Record] | Sequence[Chat]) -> list[str]:
+    return [item.provenance.file or MEMORY for item in batch]
+
+
+def _dirt(batch: Sequence[Record], used: Set[Provenance] | None = None) -> Tally:
+    """Count the dirt of the records, or of those that are used."""
+    tally = Tally()
+    for record in batch:
+        if record.dirt and (used is None or record.provenance in used):
+            tally.note_dirt(record)
+    return tally
+
+
 def _read_chats(batch: Sequence[Record], on_bad: str, skipped: Skipped) -> list[Chat]:
     chats = []
     for record in batch:
@@ -171,7 +204,7 @@ def _text(record: Record) -> str:
         raise InputError(
             "the source gives objects, not documents",
             where=str(record.provenance),
-            remedy="build with chat=True (--chat), or name the field of the text (text_key)",
+            remedy="build with chat=True, or name the field of the text (text_key)",
         )
     return record.text
 
@@ -181,7 +214,7 @@ def _value(record: Record) -> object:
         raise InputError(
             "the source gives documents, not chats",
             where=str(record.provenance),
-            remedy="leave out chat=True (--chat), or text_key",
+            remedy="leave out chat=True, or text_key",
         )
     return record.value
 

@@ -6,8 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from tokenreel.builder.file_counts import FileCounts
 from tokenreel.builder.spill import Summary
 from tokenreel.store.document_batch import DocumentBatch
+from tokenreel.text.chats import Policy
 from tokenreel.text.turns import trained_lengths
 
 NUM_CLASSES = 64
@@ -38,6 +41,11 @@ class Account:
     dropped_tokens: dict[str, int] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
     places: list[dict[str, Any]] = field(default_factory=list)
+    dirt: dict[str, int] = field(default_factory=dict)
+    dirt_places: list[dict[str, Any]] = field(default_factory=list)
+    files: FileCounts = field(default_factory=FileCounts)
+    policy: Policy | None = None  # of chats
+    untrained_chats: int = 0
     engines: set[str] = field(default_factory=set)
 
     def add_chunk(self, summary: Summary) -> None:
@@ -50,6 +58,10 @@ class Account:
         for reason, count in summary.skipped.items():
             self.skipped[reason] = self.skipped.get(reason, 0) + count
         self.places += summary.places[: MAX_PLACES - len(self.places)]
+        for reason, count in summary.dirt.items():
+            self.dirt[reason] = self.dirt.get(reason, 0) + count
+        self.dirt_places += summary.dirt_places[: MAX_PLACES - len(self.dirt_places)]
+        self.files.add_rows(summary.files)
 
     def keep(self, split: str, documents: DocumentBatch) -> None:
         """Count documents that go into a split."""
@@ -57,13 +69,20 @@ class Account:
         lengths = np.diff(documents.offsets)
         account.documents += len(documents)
         account.tokens += len(documents.ids)
-        trained = len(documents.ids)
-        if documents.turns is not None:
-            trained = int(trained_lengths(documents.turns).sum())
-        account.trained += trained
+        account.trained += self._trained(documents)
         # The binary exponent: n = m * 2**k with 1/2 <= m < 1, and 0 for 0.
         classes = np.frexp(lengths.astype(np.float64))[1]
         account.lengths += np.bincount(classes, minlength=NUM_CLASSES)
+
+    def _trained(self, documents: DocumentBatch) -> int:
+        """Return how many tokens are trained; chats of which none is are counted."""
+        turns, turn_offsets = documents.turns, documents.turn_offsets
+        if turns is None or turn_offsets is None:
+            return len(documents.ids)
+        before = np.concatenate((np.zeros(1, np.int64), np.cumsum(trained_lengths(turns))))
+        of_chats = np.diff(before[turn_offsets])
+        self.untrained_chats += int(np.count_nonzero(of_chats == 0))
+        return int(of_chats.sum())
 
     def drop(self, reason: str, lengths: np.ndarray) -> None:
         """Count documents that are left out."""
@@ -114,6 +133,11 @@ class Account:
             },
             "skipped": dict(sorted(self.skipped.items())),
             "skipped_places": self.places,
+            "dirt": dict(sorted(self.dirt.items())),
+            "dirt_places": self.dirt_places,
+            "untrained_chats": self.untrained_chats,
+            "untrained_reason": _untrained_reason(self.policy) if self.untrained_chats else None,
+            "files": self.files.rows(),
             "splits": {
                 name: {
                     "documents": split.documents,
@@ -128,3 +152,12 @@ class Account:
                 for name, split in sorted(self.splits.items())
             },
         }
+
+
+def _untrained_reason(policy: Policy | None) -> str:
+    """Say, in the words of the policy, what a chat lacks of which no token is trained."""
+    if policy in ("assistant", "last_assistant"):
+        return "no assistant turn that is trained"
+    if policy == "all":
+        return "no turn with a token in it"
+    return "no turn that the policy trains"

@@ -17,7 +17,6 @@ import mmap
 import os
 import shutil
 import struct
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -52,7 +51,8 @@ class Summary:
 
     `pieces` say of each array (count, first byte in the file, XXH3). A chunk of a
     stream has the number of its source in `stream`, the cursor behind it, and where
-    the stream cannot be read twice the digest of its records in `content`.
+    the stream cannot be read twice the digest of its records in `content`. `files` say of
+    each file how many documents, bytes of text and tokens came of it.
     """
 
     number: int
@@ -66,6 +66,9 @@ class Summary:
     content: str | None = None
     skipped: dict[str, int] = field(default_factory=dict)
     places: list[dict[str, Any]] = field(default_factory=list)
+    dirt: dict[str, int] = field(default_factory=dict)
+    dirt_places: list[dict[str, Any]] = field(default_factory=list)
+    files: list[list[Any]] = field(default_factory=list)
     pieces: list[dict[str, list[int]]] = field(default_factory=list)
 
 
@@ -139,7 +142,7 @@ class ChunkWriter:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._temporary = path.with_suffix(f".{uuid.uuid4().hex}.tmp")
+        self._temporary = path.with_suffix(f".{os.urandom(16).hex()}.tmp")
         self._file = self._temporary.open("wb", buffering=0)
         self._end = 0
         self._pieces: list[dict[str, list[int]]] = []
