@@ -214,7 +214,8 @@ def _start(
     _worker.done_bytes = done_bytes
     os.environ.update(ONE_THREAD)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler of the parent's may have come along
+    for number in {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}:
+        signal.signal(number, signal.SIG_DFL)  # a handler of the parent's may have come along
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

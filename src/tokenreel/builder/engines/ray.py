@@ -13,14 +13,11 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import socket
-import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from tokenreel.builder.encode import Advance, Encoder, Job
 from tokenreel.builder.engines.carried import encode_or_fail, take
@@ -74,6 +71,9 @@ def _connected(ray: Any, address: str, workers: int) -> Iterator[None]:
 
 def _refuse_silent(address: str) -> None:
     """Raise ConfigError unless somebody listens at the address, or at the one "auto" means."""
+    import socket
+    from urllib.parse import urlsplit
+
     # Which one that is, only Ray knows; and it never connects to localhost by that name.
     from ray._private.services import canonicalize_bootstrap_address
 
@@ -97,7 +97,7 @@ def _refuse_silent(address: str) -> None:
 def _run(ray: Any, job: Job, chunks: Iterable[Chunk]) -> Iterator[Summary]:
     limit = CHUNKS_PER_CPU * max(1, int(ray.cluster_resources().get("CPU", 1)))
     task = ray.remote(max_retries=MAX_RETRIES, num_cpus=1)(_encode)
-    name, shared = uuid.uuid4().hex, ray.put(pickled(job))
+    name, shared = os.urandom(16).hex(), ray.put(pickled(job))
     folder = str(Path.cwd())  # what a relative path of the job is relative to
     waiting: deque[tuple[int, Any]] = deque()
     try:

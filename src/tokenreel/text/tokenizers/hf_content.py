@@ -16,9 +16,10 @@ neither: it is what the model says of characters it cannot write.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from typing import Any
+
+import orjson
 
 from tokenreel.errors import FormatError
 from tokenreel.text.tokenizers.specials import looks_like_structure
@@ -64,7 +65,7 @@ def content_json(definition: Mapping[str, Any], *, salt: int = 0) -> str:
         "post_processor": None,
         "model": _hide_in_model(model, hidden, controls),
     }
-    return json.dumps(content, ensure_ascii=False)
+    return orjson.dumps(content).decode()
 
 
 def unknown_id(model: Mapping[str, Any]) -> int | None:

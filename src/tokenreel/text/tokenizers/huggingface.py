@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 
 from tokenreel.errors import ConfigError, FormatError, MissingExtraError
 from tokenreel.text.tokenizers.bpe_engines import gigatoken_of_json, tiktoken_of_json
@@ -46,7 +47,7 @@ class _Reference:
 
     @cached_property
     def cuts(self) -> bool:
-        return may_be_cut(json.loads(self.content))
+        return may_be_cut(orjson.loads(self.content))
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         pieces = [cut(text) if self.cuts else [text] for text in texts]
@@ -177,7 +178,7 @@ def _parse(data: str | bytes, where: str) -> tuple[dict[str, Any], Any]:
     library = _tokenizers()
     text = data if isinstance(data, str) else data.decode(errors="replace")
     try:
-        definition = json.loads(text)
+        definition = orjson.loads(text)
         return definition, library.Tokenizer.from_str(text)
     except Exception as error:  # the library raises bare Exception
         raise FormatError(
