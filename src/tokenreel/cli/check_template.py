@@ -6,9 +6,10 @@ import argparse
 import json
 from collections.abc import Sequence
 
+from tokenreel.cli.output import emit_text
 from tokenreel.text.chats.check import CLAIMS, Finding, check_template
 from tokenreel.text.chats.template import Template
-from tokenreel.text.chats.templates import BUILT_IN, load_template
+from tokenreel.text.chats.templates import BUILT_IN, fitting_template, load_template
 from tokenreel.text.tokenizers import load_tokenizer
 
 
@@ -16,8 +17,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument(
         "template",
+        nargs="?",
         metavar="NAME|FILE",
-        help=f"a built-in template ({', '.join(BUILT_IN)}) or a .toml file",
+        help=f"a built-in template ({', '.join(BUILT_IN)}) or a .toml file "
+        "(default: the one whose control tokens the tokenizer has)",
     )
     parser.add_argument(
         "--tokenizer", required=True, metavar="SPEC", help="a tokenizer file or folder, or 'byte'"
@@ -26,22 +29,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check the template; the exit code is 1 if a claim was refuted."""
-    template = load_template(args.template)
-    findings = check_template(template, load_tokenizer(args.tokenizer))
-    print(_as_json(template, findings) if args.json else _as_text(template, findings))
+    tokenizer = load_tokenizer(args.tokenizer)
+    named = args.template
+    template = fitting_template(tokenizer) if named is None else load_template(named)
+    findings = check_template(template, tokenizer)
+    emit_text(args, _as_dict(template, findings), _as_text(template, findings))
     return 1 if findings else 0
 
 
-def _as_json(template: Template, findings: Sequence[Finding]) -> str:
+def _as_dict(template: Template, findings: Sequence[Finding]) -> dict[str, object]:
     refuted = {finding.claim for finding in findings}
-    verdict = {
+    return {
         "template": template.name,
         "fingerprint": template.fingerprint,
         "ok": not findings,
         "claims": {claim: claim not in refuted for claim in CLAIMS},
         "findings": [finding.as_dict() for finding in findings],
     }
-    return json.dumps(verdict, indent=2, ensure_ascii=False)
 
 
 def _as_text(template: Template, findings: Sequence[Finding]) -> str:

@@ -137,6 +137,13 @@ def test_the_command_says_that_nothing_broke(capsys: pytest.CaptureFixture[str])
     assert "nothing broke it" in out
 
 
+def test_without_a_name_the_command_checks_the_template_that_fits(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("--tokenizer", "byte") == 0
+    assert capsys.readouterr().out.startswith(f"template chatml ({CHATML.fingerprint[:12]})")
+
+
 BROKEN = """
 end = [{text = "\\u001b[2J"}]
 [headers]
