@@ -174,7 +174,8 @@ def test_what_does_not_exist_is_not_looked_for(recipe: Recipe) -> None:
     with pytest.raises(ConfigError) as caught:
         feed.where("wbe", 0)
     assert str(caught.value) == (
-        "no such source (expected web, first, last, books, packed, got 'wbe')"
+        "no such source (expected web, first, last, books, packed, got 'wbe'); "
+        "did you mean 'web'?"
     )
     for document in (-1, 6):
         with pytest.raises(

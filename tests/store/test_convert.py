@@ -475,7 +475,7 @@ def test_any_documents_survive_every_layout(tmp_path_factory, pairs, shard_bytes
 def test_the_command_converts_and_prints_a_summary(tmp_path, capsys):
     build(tmp_path / "store")
     words = [str(tmp_path / "store"), str(tmp_path / "out")]
-    assert main(["convert", *words, "--to", "flat", "--shard-bytes", "1K"]) == 0
+    assert main(["convert", *words, "--to", "flat", "--shard-size", "1K"]) == 0
     printed = capsys.readouterr().out
     assert "native to flat" in printed
     assert "train: 6 tokens in 4 documents" in printed
@@ -499,7 +499,7 @@ def test_the_command_prints_json_and_nothing_when_quiet(tmp_path, capsys):
 def test_the_command_says_what_is_wrong(tmp_path, capsys):
     build(tmp_path / "store")
     words = ["convert", str(tmp_path / "store"), str(tmp_path / "out")]
-    assert main([*words, "--shard-bytes", "many"]) == 2
-    assert "such as 4096, 512K, 128M or 1G, got 'many'" in capsys.readouterr().err
+    assert main([*words, "--shard-size", "many"]) == 2
+    assert "--shard-size: not a size (expected more than 0 bytes, such as" in capsys.readouterr().err
     assert main(["convert", str(tmp_path / "gone"), str(tmp_path / "out")]) == 1
     assert "no such file or folder" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import argparse
 
 import shtab
 
-from tokenreel.cli.output import emit
+from tokenreel.cli.output import emit_text
 
 SHELLS = ("bash", "zsh", "tcsh")
 
@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     parser = full_parser()
     _complete_files(parser)
     script = shtab.complete(parser, args.shell)
-    emit(args, {"shell": args.shell, "script": script}, lambda console: print(script))
+    emit_text(args, {"shell": args.shell, "script": script}, script)
     return 0
 
 

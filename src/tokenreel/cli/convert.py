@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
-import re
 import time
 
-from tokenreel.errors import ConfigError
+from tokenreel.cli.output import emit_text
+from tokenreel.cli.sizes import SIZE_HELP, size_argument
 from tokenreel.progress import bars
 from tokenreel.store.convert import TARGETS, Conversion, convert
 from tokenreel.store.door import LAYOUTS, open_store
 from tokenreel.store.export.flat import FILE_FORMATS
 from tokenreel.store.manifest import TOKEN_DTYPES
 from tokenreel.store.options import FOREIGN_DTYPES
-
-UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +28,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     reading.add_argument("--eos-id", type=int, metavar="ID", help="find documents by their end")
     reading.add_argument("--file-pattern", metavar="GLOB", help='flat shards to use: "*.npy"')
     writing = parser.add_argument_group("writing DST")
-    writing.add_argument("--shard-bytes", metavar="SIZE", help="native, flat: such as 128M")
+    writing.add_argument(
+        "--shard-size", type=size_argument, metavar="SIZE", help=f"native, flat: {SIZE_HELP}"
+    )
     writing.add_argument("--out-dtype", choices=TOKEN_DTYPES, help="native, flat: token dtype")
     writing.add_argument("--file-format", choices=FILE_FORMATS, default="npy", help="flat shards")
 
@@ -53,30 +52,15 @@ def run(args: argparse.Namespace) -> int:
             args.target,
             to=args.to,
             dtype=args.out_dtype,
-            shard_bytes=parse_size(args.shard_bytes),
+            shard_bytes=args.shard_size,
             file_format=args.file_format,
             progress=progress,
         )
     seconds = time.perf_counter() - begin
-    if args.json:
-        print(json.dumps(_as_dict(conversion, source.layout, args.source, seconds), indent=2))
-    elif not args.quiet:
-        print(_summary(conversion, source.layout, seconds))
+    if args.json or not args.quiet:
+        facts = _as_dict(conversion, source.layout, args.source, seconds)
+        emit_text(args, facts, _summary(conversion, source.layout, seconds))
     return 0
-
-
-def parse_size(text: str | None) -> int | None:
-    """Return a number of bytes.
-
-    >>> parse_size("128M")
-    134217728
-    """
-    if text is None:
-        return None
-    match = re.fullmatch(r"([0-9]+) ?([kmg]?)i?b?", text.lower())
-    if match is None:
-        raise ConfigError("bad size", expected="such as 4096, 512K, 128M or 1G", actual=repr(text))
-    return int(match[1]) * UNITS[match[2]]
 
 
 def _as_dict(conversion: Conversion, layout: str, source: str, seconds: float) -> dict[str, object]:

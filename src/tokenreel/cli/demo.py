@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
+from contextlib import redirect_stdout
 from pathlib import Path
 
-from rich.console import Console
-
+from tokenreel.cli.output import drawing_console, emit
 from tokenreel.demo.play import Play
 from tokenreel.errors import ConfigError
 
@@ -19,11 +20,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Play the demo in a folder that is removed afterwards, or in --out."""
-    console = Console(highlight=False)
-    if args.out is None:
+    if not args.json:
+        return _play(args.out)
+    with redirect_stdout(sys.stderr):  # the play is for people
+        code = _play(args.out)
+    emit(args, {"held": code == 0, "out": args.out and str(args.out)}, lambda console: None)
+    return code
+
+
+def _play(out: Path | None) -> int:
+    console = drawing_console(soft_wrap=False)
+    if out is None:
         with tempfile.TemporaryDirectory(prefix="tokenreel-demo-") as folder:
             return Play(Path(folder), console).run()
-    if args.out.exists():
-        raise ConfigError("the folder exists", where=args.out, remedy="choose a new one")
-    args.out.mkdir(parents=True)
-    return Play(args.out, console).run()
+    if out.exists():
+        raise ConfigError("the folder exists", where=out, remedy="choose a new one")
+    out.mkdir(parents=True)
+    return Play(out, console).run()

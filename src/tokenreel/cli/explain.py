@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_recipe(parser)
     parser.add_argument("step", type=int, help="the step, counted from 0")
-    parser.add_argument("--row", type=int, help="only this row of the global batch")
+    parser.add_argument("--row", type=int, help="only this row of the global batch, from 0")
     add_tokenizer(parser, purpose="decode the segments with it")
 
 
@@ -28,14 +28,13 @@ def run(args: argparse.Namespace) -> int:
     explained = open_feed(args).explain(
         args.step, tokenizer=args.tokenizer, force_tokenizer=args.force_tokenizer
     )
-    emit(args, explained.as_dict(), lambda console: _draw(console, explained, args.row))
+    shown = explained if args.row is None else explained.only(args.row)
+    emit(args, shown.as_dict(), lambda console: _draw(console, shown))
     return 0
 
 
-def _draw(console: Console, explained: Explained, only_row: int | None) -> None:
+def _draw(console: Console, explained: Explained) -> None:
     for row in explained.rows:
-        if only_row is not None and row.row != only_row:
-            continue
         console.print(f"[bold]row {row.row}[/bold]  {escape(row.source)}, epoch {row.epoch}")
         for segment in row.segments:
             console.print(f"  {escape(_describe(segment))}")

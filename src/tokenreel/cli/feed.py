@@ -10,7 +10,7 @@ import numpy as np
 from rich.console import Console
 from rich.markup import escape
 
-from tokenreel.cli.output import emit
+from tokenreel.cli.output import emit, notice
 from tokenreel.cli.recipe_option import add_recipe
 from tokenreel.cli.tokenizer_option import add_tokenizer
 from tokenreel.errors import ConfigError
@@ -25,7 +25,7 @@ DEFAULT_STEPS = 200
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_recipe(parser)
-    parser.add_argument("--start-step", type=int, default=0)
+    parser.add_argument("--start-step", type=int, default=0, help="the first step (default: 0)")
     parser.add_argument(
         "--steps", type=int, help="how many steps to make (default: all of an evaluation, else 200)"
     )
@@ -43,8 +43,8 @@ def run(args: argparse.Namespace) -> int:
         feed.check_tokenizer(load_tokenizer(args.tokenizer).fingerprint)
     feed.step = args.start_step
     steps = _num_steps(feed, args.steps)
-    if feed.ending is not None and not args.json:
-        Console(stderr=True, soft_wrap=True).print(escape(_announced(feed)))
+    if feed.ending is not None:
+        notice(args, _announced(feed))
     with bars(quiet=args.quiet or args.json) as progress:
         facts = dry_run(feed, steps=steps, prefetch=args.prefetch, progress=progress)
     emit(args, facts, lambda console: _draw(console, facts))

@@ -2,19 +2,24 @@
 
 A subcommand is a module with `configure(parser)` and `run(args) -> int`; it is imported
 only when it is asked for. Exit codes: 0 fine, 1 the thing looked at is wrong, 2 the
-command was used wrongly, 130 interrupted.
+command was used wrongly, 128 + n ended by signal n: 130 Ctrl-C, 143 SIGTERM, 129 the terminal
+was closed, 141 whoever read the output stopped reading.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import logging
+import signal
 import sys
 from collections.abc import Sequence
 
 import tokenreel
+from tokenreel.cli.ending import Ended, ended_by_signals
+from tokenreel.cli.output import drop_output, report_error, report_misuse, report_signal
+from tokenreel.cli.spoken import spoken
+from tokenreel.cli.usage import MisuseError, Parser, nearest_words
 from tokenreel.errors import ConfigError, TokenreelError
 
 GROUPS = {
@@ -48,34 +53,59 @@ COMMANDS = {name: line for group in GROUPS.values() for name, line in group.item
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    parser = _parser(next((word for word in words if not word.startswith("-")), None))
-    args = parser.parse_args(words)
-    _start_logging(args)
+    as_json, flags = "--json" in words, set[str]()
     try:
-        return _load(args.command).run(args)
+        with ended_by_signals():
+            args, flags = _parse(words)
+            _start_logging(args)
+            code: int = _load(args.command).run(args)
+            return code
+    except MisuseError as misuse:
+        report_misuse(misuse, as_json=as_json)
+        return 2
     except TokenreelError as error:
-        _report(error, args)
+        report_error(error, spoken(error, flags), as_json=as_json)
         return 2 if isinstance(error, ConfigError) else 1
     except BrokenPipeError:
-        sys.stderr.close()
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted; what was finished is kept", file=sys.stderr)
-        return 130
+        drop_output()
+        return 128 + signal.SIGPIPE
+    except KeyboardInterrupt as stop:
+        number = stop.number if isinstance(stop, Ended) else signal.SIGINT
+        report_signal(number)
+        return 128 + number
 
 
-def _parser(wanted: str | None) -> argparse.ArgumentParser:
+def _parse(words: Sequence[str]) -> tuple[argparse.Namespace, set[str]]:
+    """Return what the words mean, and the flags of their command; MisuseError for wrong use."""
+    at = next((i for i, word in enumerate(words) if not word.startswith("-")), len(words))
+    name = words[at] if at < len(words) else ""
+    wanted = name if name in COMMANDS else next(iter(nearest_words(name, COMMANDS)), None)
+    parser, commands = _parsers(wanted)
+    parser.refuse_unknown_options(words[:at])
+    if not words:
+        raise MisuseError(parser.misused("no command given").error, usage=parser.format_help())
+    if name in commands:
+        commands[name].refuse_unknown_options(words[at + 1 :])
+    args, left_over = parser.parse_known_args(words)
+    command = commands[args.command]
+    if left_over:
+        raise command.misused(f"more words than it takes: {' '.join(map(repr, left_over))}")
+    return args, set(command._option_string_actions)
+
+
+def _parsers(wanted: str | None) -> tuple[Parser, dict[str, Parser]]:
+    """Return the parser of all, and those of the commands; `wanted` one knows its options."""
     parser = _root_parser()
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", prog="tokenreel", help=argparse.SUPPRESS
     )
-    for name, help_line in COMMANDS.items():
-        sentence = f"{help_line[0].upper()}{help_line[1:]}."
-        command = commands.add_parser(name, help=help_line, description=sentence)
+    made = {name: commands.add_parser(name, help=line) for name, line in COMMANDS.items()}
+    for name, command in made.items():
+        command.description = f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}."
         if wanted in (name, EVERY):
             _load(name).configure(command)
         _add_common(command)
-    return parser
+    return parser, made
 
 
 EVERY = "*"
@@ -83,16 +113,16 @@ EVERY = "*"
 
 def full_parser() -> argparse.ArgumentParser:
     """Return the parser with the options of every command, for what describes them all."""
-    return _parser(EVERY)
+    return _parsers(EVERY)[0]
 
 
-def _root_parser() -> argparse.ArgumentParser:
+def _root_parser() -> Parser:
     """Return the parser without commands; its help lists them by what they are for."""
     listing = "\n\n".join(
         f"{group}:\n" + "\n".join(f"  {name:<17}{line}" for name, line in commands.items())
         for group, commands in GROUPS.items()
     )
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="tokenreel",
         usage="tokenreel COMMAND …",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -120,12 +150,6 @@ def _start_logging(args: argparse.Namespace) -> None:
         format="%(levelname)s: %(message)s",
         level=logging.ERROR if args.quiet else logging.INFO,
     )
-
-
-def _report(error: TokenreelError, args: argparse.Namespace) -> None:
-    if args.json:
-        print(json.dumps(error.as_dict(), indent=2))
-    print(f"error: {error}", file=sys.stderr)
 
 
 if __name__ == "__main__":

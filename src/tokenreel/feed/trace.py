@@ -6,6 +6,7 @@ disagree with it. `where` costs in proportion to its hits, not to the steps betw
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokenreel.errors import ConfigError, StoreError
+from tokenreel.feed.ending import beyond
 from tokenreel.rows.pieces import Pieces
 from tokenreel.rows.plan import RowPlan
 from tokenreel.rows.windows import Windows, cut_at_documents
@@ -82,6 +84,16 @@ class Explained:
     step: int
     rows: Sequence[ExplainedRow]
 
+    def only(self, row: int) -> Explained:
+        """Return the step with just one of its rows; ConfigError if it has no such row."""
+        if not 0 <= row < len(self.rows):
+            raise ConfigError(
+                f"step {self.step:,} has no such row",
+                expected=f"0 to {len(self.rows) - 1:,}",
+                actual=row,
+            )
+        return replace(self, rows=[self.rows[row]])
+
     def as_dict(self) -> dict[str, object]:
         """Return the step, ready for JSON."""
         return {
@@ -118,6 +130,7 @@ def explain(
     force_tokenizer: bool = False,
 ) -> Explained:
     """Say which documents a step shows; with a tokenizer, also their text."""
+    check_within(feed, step)
     decode = None
     if tokenizer is not None:
         decode = _decoder(feed, tokenizer, force=force_tokenizer)
@@ -136,6 +149,25 @@ def explain(
                 row=row, source=name, epoch=int(located.epoch[row]), segments=segments
             )
     return Explained(step=step, rows=[rows[row] for row in sorted(rows)])
+
+
+def check_within(feed: Feed, step: int) -> None:
+    """Raise ConfigError for a step that the run does not have.
+
+    A run ends after the `steps` of its recipe; after its `passes`; or where a source has been
+    shown `max_epochs` times, if that comes first. Without any of them every step is in it.
+    """
+    if step < 0:
+        raise ConfigError("bad step", expected=">= 0", actual=step)
+    if feed.ending is not None and step >= feed.ending.steps:
+        raise beyond(feed.ending, step)
+    if feed.num_steps is not None and step >= feed.num_steps:
+        raise ConfigError(
+            f"the run ends after {feed.num_steps:,} steps, as its recipe says",
+            expected=f"a step below {feed.num_steps:,}",
+            actual=step,
+            remedy="ask for a step of the run, or give the recipe more steps",
+        )
 
 
 def _decoder(feed: Feed, tokenizer: str | PathLike[str] | Tokenizer, *, force: bool) -> Decode:
@@ -197,19 +229,62 @@ def _with_text(segment: Segment, split: Split, decode: Decode) -> Segment:
     return replace(segment, text=decode(ids.astype(np.int64)))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searched:
+    """Steps start to stop, all of which `where` looks at.
+
+    `stop` None: every step from start on, for the source gives no more rows than were looked at.
+    `goes_on`: the run has steps behind them, which may show a document again.
+    """
+
+    start: int
+    stop: int | None
+    goes_on: bool
+
+
+def searched_steps(
+    feed: Feed, source: str, *, start_step: int = 0, stop_step: int | None = None
+) -> Searched:
+    """Return the steps that `where` searches for documents of a source.
+
+    Without `stop_step` up to the run's end or, where it has none, to the end of the next epoch.
+    """
+    number = _number_of(feed, source)
+    if start_step < 0:
+        raise ConfigError("bad start_step", expected=">= 0", actual=start_step)
+    check_within(feed, start_step)
+    ends = [end for end in (stop_step, feed.num_steps) if end is not None]
+    stop = max(min(ends), start_step) if ends else _end_of_next_epoch(feed, number, start_step)
+    goes_on = stop is not None and (feed.num_steps is None or stop < feed.num_steps)
+    return Searched(start=start_step, stop=stop, goes_on=goes_on)
+
+
+def _end_of_next_epoch(feed: Feed, number: int, start_step: int) -> int | None:
+    """Return the step behind the one that ends the next epoch; None: it never ends."""
+    size, num_rows = feed.recipe.global_batch_size, feed.plans[number].num_rows
+    epoch = int(feed.order.counts(start_step * size)[number]) // num_rows
+    last_row = feed.order.first_position(number, (epoch + 2) * num_rows - 1)
+    return None if last_row < 0 else last_row // size + 1
+
+
+def _number_of(feed: Feed, source: str) -> int:
+    names = [item.name for item in feed.recipe.sources]
+    if source not in names:
+        near = difflib.get_close_matches(source, names, n=1)
+        raise ConfigError(
+            "no such source",
+            expected=", ".join(names),
+            actual=repr(source),
+            remedy=f"did you mean {near[0]!r}?" if near else None,
+        )
+    return names.index(source)
+
+
 def where(
     feed: Feed, source: str, document: int, *, start_step: int, stop_step: int | None
 ) -> list[Hit]:
-    """Say which steps show a document.
-
-    Without `stop_step`, up to the run's end, or where it has none, that of the next epoch.
-    """
-    names = [item.name for item in feed.recipe.sources]
-    if source not in names:
-        raise ConfigError("no such source", expected=", ".join(names), actual=repr(source))
-    number = names.index(source)
-    if start_step < 0:
-        raise ConfigError("bad start_step", expected=">= 0", actual=start_step)
+    """Say which of the steps that `searched_steps` names show a document."""
+    number = _number_of(feed, source)
     num_documents = int(feed.plans[number].split.document_starts[-1])
     if not 0 <= document < num_documents:
         raise ConfigError(
@@ -217,19 +292,17 @@ def where(
             expected=f"0 to {num_documents - 1:,}",
             actual=document,
         )
+    steps = searched_steps(feed, source, start_step=start_step, stop_step=stop_step)
     size, num_rows = feed.recipe.global_batch_size, feed.plans[number].num_rows
-    first = int(feed.order.counts(start_step * size)[number]) // num_rows
-    last = first + 1
-    ends = [end for end in (stop_step, feed.num_steps) if end is not None]
-    stop_step = min(ends) if ends else None
-    if stop_step is not None:
-        stop_step = max(stop_step, start_step)
-        last = int(feed.order.counts(stop_step * size)[number]) // num_rows
+    first = int(feed.order.counts(steps.start * size)[number]) // num_rows
+    last = first + 1  # of which the last row never comes, if there is no stop
+    if steps.stop is not None:
+        last = int(feed.order.counts(steps.stop * size)[number]) // num_rows
     hits = []
     for row, start, stop in feed.plans[number].find(document):
         for epoch, position in feed.order.positions(number, row, epochs=range(first, last + 1)):
             step = position // size
-            if start_step <= step and (stop_step is None or step < stop_step):
+            if steps.start <= step and (steps.stop is None or step < steps.stop):
                 step, seat = feed.deal.seat(position)
                 hits.append(Hit(epoch=epoch, step=step, row=seat, start=start, stop=stop))
     return sorted(hits, key=lambda hit: (hit.step, hit.row, hit.start))
