@@ -1,92 +1,76 @@
-"""tokenreel plan RECIPE: the rows of each source, and how the run is mixed."""
+"""tokenreel plan RECIPE: the rows of each source, and how often the run shows them."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
-
 from tokenreel.cli.output import emit
+from tokenreel.cli.plan_drawing import draw
 from tokenreel.cli.recipe_option import add_recipe, open_feed
 from tokenreel.feed.feed import Feed
-
-# Of the account of a source, what a person wants to see, in the order it adds up.
-LEDGER = (
-    "tokens",
-    "placed",
-    "truncated",
-    "dropped",
-    "overlap",
-    "slots",
-    "trained",
-    "masked",
-    "padding",
-    "short_documents",
-    "untrained_documents",
-    "untrained_rows",
+from tokenreel.inspect.shown import (
+    MOST_EPOCHS,
+    phases,
+    rows_before,
+    showings,
+    step_of_epoch,
+    warnings_of,
 )
+
+EPILOG = """\
+In --json each source has the account of one epoch, its "ledger", in tokens: placed (in a row),
+truncated (cut off long documents) and dropped (in no row) make up all tokens of the split;
+overlap is shown twice, as the last token of a row and the first of the next; placed, overlap
+and padding fill the slots, of which a row has seq_len + 1; trained tokens are labels that
+weigh in the loss, masked ones (what a user says, for instance) are seen and weigh nothing."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_recipe(parser)
+    parser.epilog = EPILOG
 
 
 def run(args: argparse.Namespace) -> int:
     """Plan the rows, which keeps the plans beside their stores, and describe them."""
-    facts = describe(open_feed(args))
-    emit(args, facts, lambda console: _draw(console, facts))
+    feed = open_feed(args)
+    facts = describe(feed)
+    emit(args, facts, lambda console: draw(console, feed, facts))
     return 0
 
 
 def describe(feed: Feed) -> dict[str, Any]:
-    """Return what a run is made of."""
-    recipe = feed.recipe
-    shares = feed.order.first_shares
+    """Return what a run is made of, and what it shows."""
+    recipe, num_steps = feed.recipe, feed.num_steps
+    shown = None
+    if num_steps is not None:
+        shown = showings(feed, rows_before(feed, num_steps))
     return {
         "seq_len": recipe.seq_len,
         "global_batch_size": recipe.global_batch_size,
-        "steps": feed.num_steps,
+        "steps": num_steps,
         "passes": recipe.passes,
         "ending": None if feed.ending is None else str(feed.ending),
         "fingerprint": feed.fingerprint,
-        "sources": [
-            {
-                "name": source.name,
-                "rows": source.rows,
-                "num_rows": plan.num_rows,
-                "share": float(share),
-                "steps_per_epoch": plan.num_rows / (recipe.global_batch_size * share)
-                if share
-                else None,
-                "store": store.fingerprint,
-                "ledger": getattr(plan, "ledger", None),
-            }
-            for source, plan, store, share in zip(
-                recipe.sources, feed.plans, feed.stores, shares, strict=True
-            )
-        ],
+        "sources": [_source(feed, number) for number in range(len(feed.plans))],
+        "phases": phases(feed),
+        "shown": shown,
+        "warnings": warnings_of(feed),
     }
 
 
-def _draw(console: Console, facts: dict[str, Any]) -> None:
-    steps = "no end" if facts["steps"] is None else f"{facts['steps']:,} steps"
-    console.print(
-        f"{facts['global_batch_size']:,} rows of {facts['seq_len']:,} tokens a step; "
-        f"{steps}; fingerprint {facts['fingerprint'][:16]}"
-    )
-    if facts["ending"]:
-        console.print(escape(facts["ending"]))
-    for source in facts["sources"]:
-        epoch = source["steps_per_epoch"]
-        console.print(
-            f"[bold]{escape(source['name'])}[/bold]: {source['num_rows']:,} {source['rows']}, "
-            f"share {source['share']:.3f}"
-            + (f", an epoch every {epoch:,.1f} steps" if epoch else ", not shown at first")
-        )
-        ledger = source["ledger"] or {}
-        for name in LEDGER:
-            if ledger.get(name):
-                console.print(f"  {name.replace('_', ' '):<20} {ledger[name]:>15,}")
+def _source(feed: Feed, number: int) -> dict[str, Any]:
+    source, plan, store = feed.recipe.sources[number], feed.plans[number], feed.stores[number]
+    share = float(feed.order.first_shares[number])
+    size = feed.recipe.global_batch_size
+    return {
+        "name": source.name,
+        "rows": source.rows,
+        "num_rows": plan.num_rows,
+        "share": share,
+        "steps_per_epoch": plan.num_rows / (size * share) if share else None,
+        f"step_after_{MOST_EPOCHS}_epochs": step_of_epoch(feed, number, MOST_EPOCHS),
+        "store": store.fingerprint,
+        "ledger": dict(plan.ledger),
+    }
