@@ -18,8 +18,10 @@ A key that does not exist is an error that names it and the nearest one that doe
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from collections.abc import Iterable, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +91,19 @@ LLAMA3 = Template(
 BUILT_IN: Mapping[str, Template] = {template.name: template for template in (NGPT, CHATML, LLAMA3)}
 
 
-def load_template(name_or_file: str) -> Template:
+def load_template(name_or_file: str | PathLike[str]) -> Template:
     """Return a built-in template by name, or the one a TOML file describes.
+
+    name_or_file
+        "chatml", "llama3" or "ngpt"; or the path of a .toml file
+
+    Returns a Template, which `tokenreel.build` takes as `template`; what is no template is a
+    ConfigError that names the nearest.
 
     >>> load_template("chatml").name
     'chatml'
     """
+    name_or_file = os.fspath(name_or_file)
     if name_or_file in BUILT_IN:
         return BUILT_IN[name_or_file]
     path = Path(name_or_file)
