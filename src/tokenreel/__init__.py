@@ -15,14 +15,17 @@ if TYPE_CHECKING:
     from tokenreel.feed.batch import Batch
     from tokenreel.feed.feed import Feed
     from tokenreel.feed.recipe import Phase, Recipe, Source
+    from tokenreel.inspect.verify import verify
     from tokenreel.store.convert import convert
     from tokenreel.store.document_batch import DocumentBatch
     from tokenreel.store.door import open_store
     from tokenreel.store.split import Document, Split
     from tokenreel.store.store import Store
     from tokenreel.store.writer import StoreWriter
+    from tokenreel.text.chats.templates import load_template
     from tokenreel.text.provenance import Provenance
     from tokenreel.text.tokenizers import load_tokenizer
+    from tokenreel.text.tokenizers.train import train_tokenizer
 
 __version__ = "0.1.0"
 
@@ -42,8 +45,11 @@ __all__ = [
     "__version__",
     "build",
     "convert",
+    "load_template",
     "load_tokenizer",
     "open_store",
+    "train_tokenizer",
+    "verify",
 ]
 
 _PLACES = {
@@ -61,8 +67,11 @@ _PLACES = {
     "TokenreelError": "errors",
     "build": "builder.build",
     "convert": "store.convert",
+    "load_template": "text.chats.templates",
     "load_tokenizer": "text.tokenizers",
     "open_store": "store.door",
+    "train_tokenizer": "text.tokenizers.train",
+    "verify": "inspect.verify",
 }
 
 

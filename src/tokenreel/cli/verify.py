@@ -10,7 +10,7 @@ from rich.markup import escape
 from tokenreel.cli.output import emit, size
 from tokenreel.inspect.repair import repair_store
 from tokenreel.inspect.verdict import Verdict
-from tokenreel.inspect.verify import verify_store
+from tokenreel.inspect.verify import verify
 from tokenreel.progress import bars
 
 
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     """Verify, after repairing where asked for; exit code 1 if anything is wrong."""
     with bars(quiet=args.quiet or args.json) as progress:
         actions = repair_store(args.path, progress=progress) if args.repair else []
-        verdict = verify_store(args.path, threads=args.threads, progress=progress)
+        verdict = verify(args.path, threads=args.threads, progress=progress)
     result = {**verdict.as_dict(), "repaired": actions}
     emit(args, result, lambda console: _draw(console, verdict, actions))
     return 0 if verdict.ok else 1

@@ -89,7 +89,7 @@ def _require_uint16(shard: Shard) -> None:
             where=source.path,
             expected="uint16",
             actual=source.dtype.name,
-            remedy='convert the store first (tokenreel convert --dtype "uint16")',
+            remedy='convert the store first ("tokenreel convert … --out-dtype uint16")',
         )
 
 
