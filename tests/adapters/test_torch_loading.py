@@ -222,9 +222,32 @@ def test_worker_processes_are_refused(
         loader = kind(
             FeedDataset(recipe), batch_size=None, num_workers=1, multiprocessing_context=start
         )
-        with pytest.raises(ConfigError, match="worker processes would repeat them"):
+        with pytest.raises(ConfigError, match="worker processes would repeat them") as caught:
             next(iter(loader))
+        # A traceback of the worker within the message would hide it.
+        assert str(caught.value).startswith("a feed has one place to count its steps, ")
+        assert "\n" not in str(caught.value)
+        del caught
         gc.collect()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("cuda", r"^torch sees no GPU for the device 'cuda'; .*use device=\"cpu\"$"),
+        (torch.device("cuda", 3), r"^torch sees no GPU for the device 'cuda:3'; "),
+        ("cdua", r"^torch cannot use the device 'cdua': Expected one of cpu, cuda, .*; use dev"),
+        ("mps", r"^torch cannot use the device 'mps': .*; use device=\"cpu\", or a device that"),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused_in_a_line_before_anything_is_opened(
+    device: Any, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        FeedLoader("no_such_recipe.toml", device=device)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
 
 
 def test_a_state_of_another_run_is_refused(recipe: Recipe) -> None:

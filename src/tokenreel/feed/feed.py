@@ -51,6 +51,9 @@ TOKENIZER_REMEDY = "give the tokenizer that it was built with, or insist with fo
 class Feed:
     """The batches of a recipe.
 
+    `check_ids` refuses tokens outside their store's vocabulary, or, if it is a number, outside
+    that of a model of so many ids: each shard is read once, when it is first touched.
+
     >>> import tempfile, tokenreel
     >>> from tokenreel import Recipe, Source
     >>> path = tempfile.mkdtemp() + "/s"
@@ -66,10 +69,13 @@ class Feed:
     True
     """
 
-    def __init__(self, recipe: Recipe | str | PathLike[str], *, threads: int = 1) -> None:
+    def __init__(self, recipe: Given, *, threads: int = 1, check_ids: bool | int = False) -> None:
         self.recipe = recipe if isinstance(recipe, Recipe) else Recipe.read(recipe)
         self._threads = checked_threads(threads)
-        self.stores: tuple[Store, ...] = tuple(open_source(item) for item in self.recipe.sources)
+        self._check_ids = check_ids
+        self.stores: tuple[Store, ...] = tuple(
+            open_source(item, check_ids=check_ids) for item in self.recipe.sources
+        )
         if not self.recipe.mixed_tokenizers:
             check_tokenizers(self.recipe.sources, self.stores)
         self.plans: tuple[RowPlan, ...] = tuple(
@@ -388,3 +394,10 @@ class Feed:
         self._changes = changes
         self.step = state["step"]
         self._num_loads += 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy as the recipe and the state, some kilobytes; no token is sent."""
+        from tokenreel.feed.reopen import reopened
+
+        sent = (self.recipe, self._threads, self.state_dict(), self._is_placed)
+        return reopened, (type(self), *sent)

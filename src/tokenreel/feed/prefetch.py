@@ -8,6 +8,7 @@ step, whatever was waiting.
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -31,7 +32,8 @@ def ahead(
     if depth == 0:
         yield from map(make, items)
         return
-    process = os.getpid()
+    # Kept here: when the interpreter ends, modules lose their names before this generator ends.
+    process, is_finalizing = os.getpid(), sys.is_finalizing
     waiting: deque[Future[Made]] = deque()
     pool = ThreadPoolExecutor(threads, thread_name_prefix="tokenreel-feed")
     try:
@@ -44,7 +46,8 @@ def ahead(
             yield waiting.popleft().result()
             _check_process(process)
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        if not is_finalizing():  # else the interpreter has joined the threads already
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def checked_threads(threads: int) -> int:

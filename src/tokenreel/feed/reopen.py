@@ -12,8 +12,15 @@ from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe
 
 
-def reopened(recipe: Recipe, state: dict[str, Any]) -> Feed:
-    """Return a feed of the recipe at the state; MismatchError if the stores have changed."""
-    feed = Feed(recipe)
+def reopened(
+    kind: type[Feed], recipe: Recipe, threads: int, state: dict[str, Any], is_placed: bool
+) -> Feed:
+    """Return a feed of the recipe at the state; MismatchError if the stores have changed.
+
+    `is_placed` False: the step was come to by streaming, so that the next stream of an evaluation
+    begins anew.
+    """
+    feed = kind(recipe, threads=threads)
     feed.load_state_dict(state)
+    feed._is_placed = is_placed
     return feed

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import index
 from os import PathLike
-from typing import Any, SupportsIndex
+from typing import SupportsIndex
 
 import numpy as np
 
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.fields import FIELDS, extra_of, known_fields
 from tokenreel.feed.recipe import Recipe
-from tokenreel.feed.reopen import reopened
 
 
 class FeedSource:
@@ -53,13 +52,3 @@ class FeedSource:
         run = self.feed.fingerprint[:12]
         steps = self.feed.num_steps
         return f"FeedSource({run}, rank={self.rank}, world_size={self.world_size}, steps={steps})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        sent = (self.feed.recipe, self.feed.state_dict(), self.rank, self.world_size, self.fields)
-        return _received, sent
-
-
-def _received(
-    recipe: Recipe, state: dict[str, Any], rank: int, world_size: int, fields: Sequence[str]
-) -> FeedSource:
-    return FeedSource(reopened(recipe, state), rank=rank, world_size=world_size, fields=fields)

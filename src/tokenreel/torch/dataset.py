@@ -70,7 +70,7 @@ class FeedDataset(IterableDataset[TensorBatch]):
 
     def __iter__(self) -> Iterator[TensorBatch]:
         if get_worker_info() is not None:
-            raise _no_workers()
+            raise WorkersError
         rank, world_size = agree(
             self.feed, rank=self._rank, world_size=self._world_size, group=self._group
         )
@@ -111,7 +111,7 @@ class FeedDataset(IterableDataset[TensorBatch]):
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be sent to another process, where the tokens would arrive as a copy."""
-        raise _no_workers()
+        raise WorkersError
 
 
 def refuse_epochs_of_passes(feed: Feed, epoch_steps: int | None) -> None:
@@ -124,9 +124,17 @@ def refuse_epochs_of_passes(feed: Feed, epoch_steps: int | None) -> None:
         )
 
 
-def _no_workers() -> ConfigError:
-    return ConfigError(
-        "a feed has one place to count its steps, worker processes would repeat them",
-        expected="num_workers=0",
-        remedy="batches are made ahead by a thread: set prefetch",
-    )
+class WorkersError(ConfigError):
+    """Worker processes were asked for.
+
+    A DataLoader makes the error of a worker anew, from the text of its traceback. This one keeps
+    its own words instead, so that the user reads one line.
+    """
+
+    def __init__(self, traceback: str = "") -> None:
+        del traceback
+        super().__init__(
+            "a feed has one place to count its steps, worker processes would repeat them",
+            expected="num_workers=0",
+            remedy="FeedLoader needs none: a thread makes `prefetch` batches ahead",
+        )

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike
-from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +31,6 @@ from torch.utils.data import Dataset, get_worker_info
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe
-from tokenreel.feed.reopen import reopened
 from tokenreel.torch.dataset import refuse_epochs_of_passes
 from tokenreel.torch.ranks import agree, open_together, running
 from tokenreel.torch.tensors import TensorBatch, Tensors
@@ -131,19 +129,6 @@ class FeedRows(Dataset[TensorBatch]):
         if len(parts) == 1:
             return parts[0]
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Send the recipe, never the tokens."""
-        return {
-            **self.__dict__,
-            "feed": (self.feed.recipe, self.feed.state_dict()),
-            "_tensors": self._tensors.fields,
-        }
-
-    def __setstate__(self, sent: dict[str, Any]) -> None:
-        self.__dict__.update(sent)
-        self.feed = reopened(*sent["feed"])
-        self._tensors = Tensors(sent["_tensors"])
 
 
 def _shown(positions: Sequence[int]) -> str:

@@ -8,6 +8,7 @@ before writing, and where it does not (fill_), the next batch gets new ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,6 +46,10 @@ class Tensors:
             else:
                 made[name] = self._common_field(name, array)
         return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the names of the fields: the common rows belong to a feed of this process."""
+        return Tensors, (self.fields,)
 
     def _common_field(self, name: str, array: np.ndarray) -> torch.Tensor:
         """Return a tensor of a read-only array, which torch would not share."""

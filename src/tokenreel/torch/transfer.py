@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tokenreel.errors import ConfigError
 from tokenreel.feed.buffers import Allocate
 from tokenreel.torch.tensors import TensorBatch
 
@@ -33,11 +34,45 @@ def torch_memory(shape: tuple[int, ...], dtype: Any, *, pin_memory: bool = False
     return torch.empty(shape, dtype=kind, pin_memory=pin_memory).numpy()
 
 
+def usable_device(device: torch.device | str) -> torch.device:
+    """Return the device; ConfigError if torch knows none of that name, or cannot use it here."""
+    try:
+        made = torch.device(device)
+        if made.type == "cuda":  # asked without starting it, which takes time and memory
+            _check_gpu(made)
+        else:
+            torch.empty(0, device=made)
+    except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
+        reason = str(error).split("\n", 1)[0].split(". ", 1)[0]
+        raise ConfigError(
+            f"torch cannot use the device {str(device)!r}: {reason:.200}",
+            remedy='use device="cpu", or a device that this machine and this torch have',
+        ) from None
+    return made
+
+
+def _check_gpu(device: torch.device) -> None:
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if (device.index or 0) < count:
+        return
+    if count:
+        remedy = "choose one of those that are there"
+    elif torch.version.cuda is None and torch.version.hip is None:
+        remedy = 'this torch is built for the CPU alone: install one for GPUs, or use device="cpu"'
+    else:
+        remedy = 'look at nvidia-smi and CUDA_VISIBLE_DEVICES, or use device="cpu"'
+    raise ConfigError(
+        f"torch sees no GPU for the device {str(device)!r}",
+        expected=f"cuda:0 to cuda:{count - 1}" if count else None,
+        remedy=remedy,
+    )
+
+
 class Transfer:
     """Moves batches to a device; on the CPU they stay where they are."""
 
     def __init__(self, device: torch.device | str | None) -> None:
-        self.device = torch.device(device or "cpu")
+        self.device = usable_device(device or "cpu")
         self._moved: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def __call__(self, batch: TensorBatch) -> TensorBatch:
