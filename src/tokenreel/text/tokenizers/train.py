@@ -116,6 +116,9 @@ def train_tokenizer(
     progress
         is told how much was read, and which part of the training has begun
 
+    Returns a Trained: the path, kind and vocab_size of the tokenizer, how much text it was
+    trained on, and what was skipped; `load_tokenizer` opens the file.
+
     >>> import tempfile
     >>> out = tempfile.mkdtemp() + "/tokenizer.json"
     >>> text = " ".join(f"word{number}" for number in range(1000))
