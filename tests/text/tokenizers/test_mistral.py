@@ -19,7 +19,7 @@ from mistral_common.tokens.tokenizers.base import SpecialTokenPolicy
 from mistral_common.tokens.tokenizers.sentencepiece import SentencePieceTokenizer
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
-from tokenreel.errors import ConfigError, FormatError
+from tokenreel.errors import ConfigError, FormatError, TokenreelError
 from tokenreel.text.tokenizers import find_end, load_tokenizer
 from tokenreel.text.tokenizers.hostile import hostile_sample
 from tokenreel.text.tokenizers.referenced import ReferencedTokenizer
@@ -171,6 +171,7 @@ def test_special_tokens_that_are_not_listed_are_those_of_mistral_common(tmp_path
         (tekken(default_vocab_size=277), "257 tokens of a vocabulary of 256"),
         (tekken(default_vocab_size=-5), "default_vocab_size is -5"),
         (tekken(default_vocab_size=1 << 40), "default_vocab_size is 1,099,511,627,776"),
+        (tekken(default_num_special_tokens=65537), "special_tokens is 65,537, not between 0 and"),
         (tekken(default_vocab_size="many"), "a int is expected, not str"),
         (tekken(default_num_special_tokens=3), "20 special tokens are listed, more than 3"),
         (tekken(version="v11"), "version v11 must list its special_tokens"),
@@ -186,6 +187,7 @@ def test_special_tokens_that_are_not_listed_are_those_of_mistral_common(tmp_path
             "twice",
         ),
         ({**tekken(), "vocab": [{"rank": 0, "token_bytes": "%"}] * 256}, "not a tekken file"),
+        ({**tekken(), "special_tokens": [{"rank": 0, "token_str": "\ud800"}]}, "surrogates"),
         ({"version": "1.0", "model": {"type": "BPE"}}, "another kind must not have tekken in its"),
     ],
 )
@@ -194,6 +196,26 @@ def test_a_file_that_only_pretends_is_an_error_that_says_why(
 ) -> None:
     with pytest.raises(FormatError, match=rf"tekken\.json: .*{message}"):
         load_tokenizer(write(tmp_path / "tekken.json", content))
+
+
+@settings(max_examples=150, deadline=None)
+@given(place=st.integers(0, 1 << 20), byte=st.integers(0, 255), cut=st.booleans())
+def test_a_damaged_tekken_file_is_read_or_refused(
+    place: int, byte: int, cut: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    data = bytearray(json.dumps(tekken()), "utf-8")
+    # Half of the damage goes to the config, which is a small part of the file.
+    place %= len(data) if place % 2 else data.index(b'"vocab"')
+    data[place] = byte
+    path = tmp_path_factory.getbasetemp() / "tekken_damaged.json"
+    path.write_bytes(data[:place] if cut else data)
+    try:
+        tokenizer = load_tokenizer(path, engine="reference")
+    except TokenreelError:
+        return
+    ids = set(tokenizer.encode("</s> grüße"))
+    assert ids.isdisjoint(tokenizer.control_ids.values())
+    assert ids <= set(range(tokenizer.vocab_size))
 
 
 @pytest.mark.parametrize("name", ["tekken.json", "tokenizer.model.v3", "x.model.v7m1"])

@@ -150,6 +150,15 @@ def test_what_was_added_in_memory_counts_and_no_text_forges_it(saved: Path) -> N
     assert ours.decode([*ours.encode("a<|im_end|>b"), end.id]) == "a<|im_end|>b<|im_end|>"
 
 
+def test_truncation_and_padding_that_a_call_leaves_behind_are_left_out(saved: Path) -> None:
+    auto = transformers.AutoTokenizer.from_pretrained(str(saved), pad_token="</s>")
+    auto(["a long text"], truncation=True, max_length=2, padding="max_length")
+    assert json.loads(auto.backend_tokenizer.to_str())["truncation"]
+    ours, file = load_held(auto), load_tokenizer(saved)
+    assert ours.encode("return self.don't") == file.encode("return self.don't")
+    assert ours.fingerprint == file.fingerprint
+
+
 def test_another_end_token_in_memory_is_the_end_and_the_ids_stay_those_of_the_files(
     saved: Path,
 ) -> None:
@@ -230,9 +239,10 @@ def test_a_processor_without_a_model_is_refused() -> None:
         load_tokenizer(sentencepiece.SentencePieceProcessor())
 
 
-def test_other_objects_are_refused_with_all_that_is_accepted() -> None:
-    with pytest.raises(ConfigError) as caught:
-        load_tokenizer(object())  # type: ignore[call-overload]
+@pytest.mark.parametrize("other", [object(), 7, {}, tokenizers.Tokenizer, json])
+def test_other_objects_are_refused_with_all_that_is_accepted(other: Any) -> None:
+    with pytest.raises(ConfigError, match="is no tokenizer") as caught:
+        load_tokenizer(other)
     message = str(caught.value)
     for accepted in (
         "fast transformers tokenizer",

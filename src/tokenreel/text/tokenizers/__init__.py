@@ -68,7 +68,8 @@ def load_tokenizer(spec: TokenizerSpec, *, engine: str = "auto") -> Tokenizer:
     - the name of a tiktoken encoding whose file is at hand, or "byte";
     - an object: a fast tokenizer of `transformers`, a `tokenizers.Tokenizer`, a
       `sentencepiece.SentencePieceProcessor`, a `tiktoken.Encoding`. What it holds counts, tokens
-      added in memory too; its ids and its fingerprint are those of the files it came from;
+      added in memory too; its ids are those of the files it came from, and so is its fingerprint,
+      unless these were written by an older library and it does not know where they are;
     - a tokenizer of your own (`Tokenizer` in protocol.py), which is returned as it is.
 
     `engine` is "auto", the fastest that gives the ids of the reference, or "reference".

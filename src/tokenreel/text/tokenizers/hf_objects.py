@@ -3,9 +3,10 @@
 Both hold a `tokenizer.json` in memory. It is taken as the object has it now: tokens that were
 added since it was loaded are there, and the end token is the object's `eos_token`.
 
-The fingerprint is that of the file which the object would save. A `transformers` tokenizer
-also knows where it came from: where the files there still define the same ids, the same
-control tokens and the same decoding, its fingerprint is theirs, however they are written.
+The fingerprint is that of the file which the object would save: the one it was loaded from, if
+that was written by this version of the library. A `transformers` tokenizer also knows where it
+came from: where the files there still define the same ids, the same control tokens and the same
+decoding, its fingerprint is theirs, whatever version wrote them.
 What encodes nothing is left out of that comparison: truncation, padding, and the begin and
 end tokens that a post-processor adds.
 """

@@ -45,7 +45,9 @@ ACCEPTED_OBJECTS = (
 
 def define_object(tokenizer: Any) -> Definition | None:
     """Define a tokenizer by an object of a known library; None is for any other object."""
-    names = {f"{cls.__module__.partition('.')[0]}.{cls.__name__}" for cls in type(tokenizer).mro()}
+    names = {
+        f"{cls.__module__.partition('.')[0]}.{cls.__name__}" for cls in type(tokenizer).__mro__
+    }
     if "transformers.PreTrainedTokenizerBase" in names:
         from tokenreel.text.tokenizers.hf_objects import define_transformers
 

@@ -49,7 +49,9 @@ LISTED_BEFORE_V8 = (
 )
 _UNLISTED_VERSIONS = ("v1", "v2", "v3", "v7")
 _T = TypeVar("_T")
-_MOST_IDS = 1 << 24  # a size that no vocabulary has, and a damaged number may
+# Sizes that no vocabulary has, and a damaged or hostile number may.
+_MOST_IDS = 1 << 24
+_MOST_SPECIAL = 1 << 16
 
 
 def is_tekken(path: Path) -> bool:
@@ -122,8 +124,8 @@ class _Content:
         try:
             content = json.loads(data)
             config = content["config"]
-            num_special = _size(config, "default_num_special_tokens")
-            num_ranks = _size(config, "default_vocab_size") - num_special
+            num_special = _size(config, "default_num_special_tokens", most=_MOST_SPECIAL)
+            num_ranks = _size(config, "default_vocab_size", most=_MOST_IDS) - num_special
             return cls(
                 pattern=_typed(config["pattern"], str),
                 specials=_specials(content, num_special),
@@ -140,16 +142,21 @@ class _Content:
             ) from None
 
 
-def _size(config: Mapping[str, Any], key: str) -> int:
+def _size(config: Mapping[str, Any], key: str, *, most: int) -> int:
     size = _typed(config[key], int)
-    if not 0 <= size < _MOST_IDS:
-        raise ValueError(f"{key} is {size:,}")
+    if not 0 <= size <= most:
+        raise ValueError(f"{key} is {size:,}, not between 0 and {most:,}")
     return size
 
 
 def _typed(value: Any, kind: type[_T]) -> _T:
     if type(value) is not kind:
         raise TypeError(f"a {kind.__name__} is expected, not {type(value).__name__}")
+    return value
+
+
+def _text(value: Any) -> str:
+    _typed(value, str).encode()  # half of a surrogate pair is no text, and cannot be written
     return value
 
 
@@ -177,7 +184,7 @@ def _specials(content: Mapping[str, Any], num_special: int) -> dict[str, int]:
         listed = [{"rank": n, "token_str": text} for n, text in enumerate(LISTED_BEFORE_V8)]
     if len(listed) > num_special:
         raise ValueError(f"{len(listed):,} special tokens are listed, more than {num_special:,}")
-    names = {_typed(entry["rank"], int): _typed(entry["token_str"], str) for entry in listed}
+    names = {_typed(entry["rank"], int): _text(entry["token_str"]) for entry in listed}
     fillers = {n: f"<SPECIAL_{n}>" for n in range(len(listed), num_special)}
     ids = {text: number for number, text in {**fillers, **names}.items()}
     if sorted(ids.values()) != list(range(num_special)):
