@@ -20,7 +20,14 @@ from hypothesis import strategies as st
 
 from tokenreel import Provenance, Store, StoreWriter, open_store
 from tokenreel.cli.main import main
-from tokenreel.errors import ConfigError, EmptyError, ExistsError, VocabularyError, WriteError
+from tokenreel.errors import (
+    ConfigError,
+    EmptyError,
+    ExistsError,
+    NoStoreError,
+    VocabularyError,
+    WriteError,
+)
 from tokenreel.store import convert as convert_module
 from tokenreel.store.convert import TARGETS, convert
 from tokenreel.store.export import batches
@@ -500,6 +507,25 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys):
     build(tmp_path / "store")
     words = ["convert", str(tmp_path / "store"), str(tmp_path / "out")]
     assert main([*words, "--shard-size", "many"]) == 2
-    assert "--shard-size: not a size (expected more than 0 bytes, such as" in capsys.readouterr().err
+    assert (
+        "--shard-size: not a size (expected more than 0 bytes, such as" in capsys.readouterr().err
+    )
     assert main(["convert", str(tmp_path / "gone"), str(tmp_path / "out")]) == 1
     assert "no such file or folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_source_may_be_named_by_its_path(tmp_path: Path, kind: type) -> None:
+    store = build(tmp_path / "store")
+    by_path = convert(kind(tmp_path / "store"), kind(tmp_path / "pair"), to="megatron")
+    assert by_path.num_tokens == convert(store, tmp_path / "again", to="megatron").num_tokens
+    assert texts(open_store(tmp_path / "pair")) == texts(open_store(tmp_path / "again"))
+    with pytest.raises(NoStoreError, match="none: there is no such file or folder"):
+        convert(tmp_path / "none", tmp_path / "there")
+    assert not (tmp_path / "there").exists()
+
+
+def test_an_unknown_target_names_the_nearest(tmp_path: Path) -> None:
+    target: Any = "megatorn"
+    with pytest.raises(ConfigError, match=r"got 'megatorn'\); did you mean 'megatron'\?$"):
+        convert(build(tmp_path / "store"), tmp_path / "out", to=target)

@@ -19,13 +19,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
+from tokenreel.config.hints import choices_of, did_you_mean
 from tokenreel.errors import ConfigError, EmptyError
 from tokenreel.progress import SILENT, Progress
 from tokenreel.store.document_batch import DocumentBatch
+from tokenreel.store.door import open_store
 from tokenreel.store.export.batches import Carried, document_batches
 from tokenreel.store.export.episodes import EpisodesWriter
 from tokenreel.store.export.flat import FlatWriter
@@ -39,7 +41,9 @@ from tokenreel.store.writer import SHARD_BYTES, StoreWriter
 
 logger = logging.getLogger(__name__)
 
-TARGETS = ("native", "flat", "episodes", "megatron")
+Target = Literal["native", "flat", "episodes", "megatron"]
+FileFormat = Literal["npy", "bin"]
+TARGETS = choices_of(Target)
 SHARDED = ("native", "flat")
 # What each layout has room for, beside the tokens.
 ROOM = {
@@ -86,19 +90,20 @@ class _Job:
 
 
 def convert(
-    source: Store,
+    source: Store | str | PathLike[str],
     target: str | PathLike[str],
     *,
-    to: str = "native",
+    to: Target = "native",
     vocab_size: int | None = None,
     dtype: str | None = None,
     shard_bytes: int | None = None,
-    file_format: str = "npy",
+    file_format: FileFormat = "npy",
     progress: Progress = SILENT,
     filesystem: FileSystem = LOCAL,
 ) -> Conversion:
-    """Write `source` to `target` in another layout.
+    """Write `source`, a store or its path, to `target` in another layout.
 
+    A source that needs declarations (a dtype, an eos_id) is opened with `open_store` first.
     `dtype` is that of the written tokens (native and flat; by default the smallest that
     holds the vocabulary); `file_format` is "npy" or "bin" (flat).
 
@@ -106,10 +111,11 @@ def convert(
     >>> folder = tempfile.mkdtemp()
     >>> with tokenreel.StoreWriter(folder + "/store", vocab_size=256) as writer:
     ...     writer.add([104, 105])
-    >>> convert(tokenreel.open_store(folder + "/store"), folder + "/pair", to="megatron").num_tokens
+    >>> convert(folder + "/store", folder + "/pair", to="megatron").num_tokens
     {'train': 2}
     """
     _check_arguments(to, dtype=dtype, shard_bytes=shard_bytes)
+    source = source if isinstance(source, Store) else open_store(source)
     if source.num_tokens == 0:
         raise EmptyError("there are no tokens to convert", where=source.path)
     job = _Job(
@@ -136,7 +142,12 @@ def convert(
 
 def _check_arguments(to: str, *, dtype: str | None, shard_bytes: int | None) -> None:
     if to not in TARGETS:
-        raise ConfigError("unknown target layout", expected=", ".join(TARGETS), actual=repr(to))
+        raise ConfigError(
+            "unknown target layout",
+            expected=", ".join(TARGETS),
+            actual=repr(to),
+            remedy=did_you_mean(to, TARGETS),
+        )
     if to not in SHARDED and (dtype, shard_bytes) != (None, None):
         raise ConfigError(
             f"the {to} layout has one file of a given dtype per split",
@@ -249,7 +260,7 @@ def _say_left_out(job: _Job) -> tuple[str, ...]:
     if "documents" in ROOM[job.to] and source.num_documents is None:
         logger.warning(
             "%s: the documents of the %s layout are not known, so each file becomes one document; "
-            "give eos_id (--eos-id) to find them by their end token",
+            "give eos_id to find them by their end token",
             source.path,
             source.layout,
         )
