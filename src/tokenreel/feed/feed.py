@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from functools import partial
-from itertools import count, takewhile
+from itertools import count
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -20,21 +19,14 @@ from tokenreel.config.settings import identity_of
 from tokenreel.errors import ConfigError, EndlessError
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.batcher import Batcher
-from tokenreel.feed.buffers import Allocate, BatchMemory, Ring, checked
+from tokenreel.feed.buffers import Allocate, Ring, checked
 from tokenreel.feed.denominators import Denominators
 from tokenreel.feed.ending import Ending, beyond, find_ending
-from tokenreel.feed.parts import Part
-from tokenreel.feed.prefetch import ahead, checked_threads
-from tokenreel.feed.read_ahead import ReadAhead
+from tokenreel.feed.prefetch import checked_threads
 from tokenreel.feed.recipe import Recipe
-from tokenreel.feed.sources import (
-    check_tokenizers,
-    deal_rows,
-    open_source,
-    order_rows,
-    plan_rows,
-)
+from tokenreel.feed.sources import check_tokenizers, deal_rows, open_source, order_rows, plan_rows
 from tokenreel.feed.state import Change, check_room, check_state, make_state, named_changes
+from tokenreel.feed.streaming import stream_batches
 from tokenreel.feed.trace import Explained, Hit, explain, where
 from tokenreel.order.order import VERSIONS, Located, Order
 from tokenreel.order.schedule import normalised, shares_of
@@ -46,6 +38,7 @@ if TYPE_CHECKING:
     from tokenreel.text.tokenizers import Tokenizer
 
 TOKENIZER_REMEDY = "give the tokenizer that it was built with, or insist with force_tokenizer"
+Given = Recipe | str | PathLike[str]
 
 
 class Feed:
@@ -217,7 +210,7 @@ class Feed:
         self._begin()
         # Taken now: another stream may go on before this one's first batch is asked for.
         start, num_loads = self.step, self._num_loads
-        return self._stream(part, prefetch, memories, start, num_loads, extra)
+        return stream_batches(self, part, prefetch, memories, start, num_loads, extra)
 
     def _begin(self) -> None:
         """Go to the step that a stream begins with, or say that there is none left."""
@@ -232,48 +225,6 @@ class Feed:
                 "passes=1, which begins anew each time",
                 stacklevel=3,
             )
-
-    def _stream(
-        self,
-        part: Part,
-        prefetch: int,
-        memories: Iterator[BatchMemory],
-        step: int,
-        num_loads: int,
-        extra: Sequence[str],
-    ) -> Iterator[Batch]:
-        threads = self._threads if prefetch == 0 else 1  # else each makes a batch
-        read_ahead = ReadAhead(lambda step: self._batcher.announce(step, part))
-
-        def make(job: tuple[int, BatchMemory]) -> tuple[Batcher, BatchMemory, Batch]:
-            (step, memory), batcher = job, self._batcher
-            read_ahead.before(step)
-            batch = batcher.make(step, part, memory, threads=threads, extra=extra)
-            read_ahead.after(step)
-            return batcher, memory, batch
-
-        # A change of weights may put the end off behind what was looked at ahead: then go on.
-        while self._is_within(step):
-            jobs = zip(takewhile(self._is_within, count(step)), memories, strict=False)
-            with closing(ahead(make, jobs, depth=prefetch, threads=self._threads)) as made:
-                for batcher, memory, batch in made:
-                    if num_loads != self._num_loads:
-                        raise ConfigError(
-                            "a state was loaded while the feed was streamed",
-                            remedy="begin another stream: it starts at the step of the state",
-                        )
-                    # A batch made ahead of a change of weights is of an order that is gone.
-                    if batcher is not self._batcher:
-                        if not self._is_within(batch.step):
-                            break
-                        batch = make((batch.step, memory))[2]
-                    self._step = step = batch.step + 1
-                    yield batch
-                    # Else this loop would hold a batch that its consumer has dropped.
-                    del batch, memory
-        ending = self.ending
-        if ending is not None and any(ending.unshown.values()) and self.step == ending.steps:
-            warnings.warn(str(ending), stacklevel=2)
 
     def _is_within(self, step: int) -> bool:
         return self.num_steps is None or step < self.num_steps
@@ -399,5 +350,6 @@ class Feed:
         """Pickle and copy as the recipe and the state, some kilobytes; no token is sent."""
         from tokenreel.feed.reopen import reopened
 
-        sent = (self.recipe, self._threads, self.state_dict(), self._is_placed)
+        options = {"threads": self._threads, "check_ids": self._check_ids}
+        sent = (self.recipe, options, self.state_dict(), self._is_placed)
         return reopened, (type(self), *sent)

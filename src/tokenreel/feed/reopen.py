@@ -13,14 +13,18 @@ from tokenreel.feed.recipe import Recipe
 
 
 def reopened(
-    kind: type[Feed], recipe: Recipe, threads: int, state: dict[str, Any], is_placed: bool
+    kind: type[Feed],
+    recipe: Recipe,
+    options: dict[str, Any],
+    state: dict[str, Any],
+    is_placed: bool,
 ) -> Feed:
     """Return a feed of the recipe at the state; MismatchError if the stores have changed.
 
     `is_placed` False: the step was come to by streaming, so that the next stream of an evaluation
     begins anew.
     """
-    feed = kind(recipe, threads=threads)
+    feed = kind(recipe, **options)
     feed.load_state_dict(state)
     feed._is_placed = is_placed
     return feed
