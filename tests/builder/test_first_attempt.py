@@ -104,7 +104,7 @@ def test_a_build_that_comes_to_nothing_leaves_no_folder(source: Path, tmp_path: 
     with pytest.raises(EmptyError, match="skipped: missing key 100"):
         build([source], out=tmp_path / "s", text_key="body", on_bad="skip", **SMALL)
     assert not (tmp_path / "s").exists()
-    assert build([source], out=tmp_path / "s", **SMALL).store.num_documents > 90
+    assert not build([source], out=tmp_path / "s", **SMALL).already_built
 
 
 # A real process that kills itself in front of its first chunk: nothing can be tidied up.
@@ -184,7 +184,7 @@ def test_a_source_by_another_path_is_the_same_source(
     [
         ({"val_frak": 0.1}, "build() has no keyword 'val_frak'; did you mean 'val_frac'?"),
         ({"source_options": {}}, "build() has no keyword 'source_options'"),
-        ({"shuffle": "globl"}, "bad shuffle (expected 'none' or 'buffer' or 'torch-buffer' or"),
+        ({"shuffle": "globl"}, "(expected 'none', 'buffer', 'torch-buffer' or 'global', got"),
         ({"policy": "al"}, "got 'al'); did you mean 'all'?"),
         ({"workers": "2"}, "bad workers (expected a whole number, got '2')"),
         ({"seed": 1.5}, "bad seed (expected a whole number, got 1.5)"),

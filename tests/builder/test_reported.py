@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -43,6 +44,11 @@ def source(tmp_path: Path) -> Path:
     return write_jsonl(tmp_path / "d.jsonl", [*documents(60), {"text": "nul \0"}])
 
 
+def undated(page: Path) -> str:
+    """Return a page without the time at which its store was finished."""
+    return re.sub(r"[\d-]+ [\d:]+ UTC", "then", page.read_text())
+
+
 def words(source: Path, out: Path, *more: str) -> list[str]:
     options = ["--tokenizer", "byte", "--workers", "1", "--on-bad", "skip", "--json", *more]
     return ["build", str(source), "--out", str(out), *options]
@@ -65,8 +71,8 @@ def test_the_same_command_writes_the_report_and_builds_nothing(
     assert places(out, "*/shard_*") | places(out, "manifest.json") == before
     assert tree(out) == tree(tmp_path / "whole")
     for report in REPORTS:
-        text = (tmp_path / "whole" / report).read_text()
-        assert (out / report).read_text() == text.replace("whole", "s")
+        whole, ours = (undated(folder / report) for folder in (tmp_path / "whole", out))
+        assert ours == whole.replace("whole", "s")
     assert not [path for path in out.rglob("*") if path.suffix == ".tmp"]
     reports = places(out, "report.*")
     assert main(words(source, out)) == 0  # and now there is nothing at all to be written

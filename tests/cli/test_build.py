@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.builder.making import chats, documents, write_jsonl
+from tests.builder.making import chats, documents, places, write_jsonl
 
 from tokenreel.builder.page import report_page
 from tokenreel.cli.main import main
@@ -48,20 +48,30 @@ def test_chats_are_built_and_the_report_is_json(
     ledger = report["ledger"]
     assert ledger["trained"] + ledger["masked"] == ledger["total"] and ledger["masked"]
     assert report["splits"]["train"]["documents"] == 30
+    assert report.pop("already_built") is False
     assert report == json.loads((tmp_path / "s" / "report.json").read_text())
 
 
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["--val-frac", "1.5"], 2, "bad val_frac (expected 0 <= val_frac < 1, got 1.5)"),
-        (["--val-frac", "0.1", "--val-tokens", "9"], 2, "exclude each other"),
-        (["--shuffle-buffer", "0"], 2, "bad shuffle_buffer (expected >= 1, got 0)"),
-        (["--workers", "0"], 2, "bad number of workers"),
+        (["--val-frac", "1.5"], 2, "bad --val-frac (expected >= 0 and < 1, got 1.5)"),
+        (
+            ["--val-frac", "0.1", "--val-tokens", "9"],
+            2,
+            "--val-frac and --val-tokens exclude each other",
+        ),
+        (["--shuffle-buffer", "0"], 2, "bad --shuffle-buffer (expected >= 1, got 0)"),
+        (["--workers", "0"], 2, "bad workers (expected >= 1, got 0)"),
         (["--end-token", "<nope>"], 2, "no such end token"),
-        (["--text-key", "body"], 1, "missing key"),
-        (["--max-retries", "3"], 2, "unknown setting 'max_retries' for this source"),
-        (["--chat", "--template", "nope"], 2, "nope"),
+        (
+            ["--text-key", "body"],
+            1,
+            "name the key of the text with --text-key, or pass --on-bad skip",
+        ),
+        (["--max-retries", "3"], 2, "--max-retries does not apply to this source"),
+        (["--chat", "--template", "nope"], 2, "no template 'nope'"),
+        (["--chat", "--text-key", "text"], 1, "leave out --chat, or --text-key"),
     ],
 )
 def test_wrong_flags_are_said_clearly(
@@ -71,6 +81,7 @@ def test_wrong_flags_are_said_clearly(
     run = ["build", str(source), "--out", str(tmp_path / "s"), "--tokenizer", "byte", *words]
     assert main(run) == code
     assert message in capsys.readouterr().err
+    assert not (tmp_path / "s").exists()
 
 
 def test_a_finished_store_is_replaced_only_when_asked(
@@ -78,10 +89,51 @@ def test_a_finished_store_is_replaced_only_when_asked(
 ) -> None:
     source = write_jsonl(tmp_path / "d.jsonl", documents(20))
     assert call(source, "--out", tmp_path / "s") == 0
-    assert call(source, "--out", tmp_path / "s") == 1
-    assert "a finished store is here" in capsys.readouterr().err
+    assert call(source, "--out", tmp_path / "s", "--seed", "7", "--text-key", "id") == 1
+    told = 'is here: --text-key: "text" → "id", --seed: 42 → 7; choose another folder, or pass'
+    assert f"{told} --replace\n" in capsys.readouterr().err
     assert call(source, "--out", tmp_path / "s", "--seed", "7", "--replace") == 0
     assert verify_store(tmp_path / "s").ok
+
+
+def test_a_build_that_is_finished_says_so_and_is_no_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_jsonl(tmp_path / "d.jsonl", documents(20))
+    assert call(source, "--out", tmp_path / "s") == 0
+    assert "already built" not in capsys.readouterr().out
+    before = places(tmp_path / "s", "**/*")
+    assert call(source, "--out", tmp_path / "s", "--restart") == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("already built") and "20 documents read" in shown
+    assert places(tmp_path / "s", "**/*") == before
+
+
+def test_an_unfinished_build_is_told_apart_in_flags(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [*documents(400), {"txt": "no such key"}]
+    source = write_jsonl(tmp_path / "d.jsonl", rows)
+    small = (source, "--out", tmp_path / "s", "--chunk-bytes", "1K")
+    assert call(*small) == 1
+    assert "pass --on-bad skip to count it and go on" in capsys.readouterr().err
+    assert call(*small, "--min-tokens", "2", "--no-end-token") == 1
+    shown = capsys.readouterr().err
+    told = '--end-token: "<|endoftext|>" → none, --min-tokens: 1 → 2'
+    assert f"an unfinished build of other settings is here: {told}; " in shown
+    assert "pass --restart to begin anew" in shown
+    assert call(*small, "--on-bad", "skip") == 0
+
+
+def test_sizes_are_written_as_people_write_them_and_the_picked_template_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_jsonl(tmp_path / "c.jsonl", chats(30))
+    assert call(source, "--out", tmp_path / "s", "--chat", "--shard-size", "4K") == 0
+    assert "chat template: chatml" in capsys.readouterr().out
+    assert len(list((tmp_path / "s").glob("train/*.bin"))) > 1
+    settings = json.loads((tmp_path / "s" / "report.json").read_text())["settings"]
+    assert (settings["shard_size"], settings["template"]) == (4000, "chatml")
 
 
 class Tags(html.parser.HTMLParser):
@@ -98,7 +150,7 @@ class Tags(html.parser.HTMLParser):
 def test_the_page_has_plots_loads_nothing_and_escapes_everything(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
-    rows = [*documents(40), {"text": "nul \0"}]
+    rows = [*documents(40), {"txt": "no such key"}]
     write_jsonl(folder / "<img src=x onerror=alert(1)>.jsonl", rows)
     assert call(folder, "--out", tmp_path / "<b>s", "--on-bad", "skip") == 0
     page = (tmp_path / "<b>s" / "report.html").read_text()

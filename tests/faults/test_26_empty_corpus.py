@@ -9,6 +9,7 @@ import pytest
 from tests.builder.making import write_jsonl
 
 from tokenreel.builder.build import build
+from tokenreel.builder.plan import Shuffle
 from tokenreel.errors import EmptyError, InputError
 from tokenreel.text.sources import InMemory
 
@@ -24,11 +25,11 @@ from tokenreel.text.sources import InMemory
 )
 @pytest.mark.parametrize("shuffle", ["none", "buffer", "global"])
 def test_nothing_left_is_an_error_with_the_counts(
-    texts: list[str], choices: dict[str, Any], counts: str, shuffle: str, tmp_path: Path
+    texts: list[str], choices: dict[str, Any], counts: str, shuffle: Shuffle, tmp_path: Path
 ) -> None:
     with pytest.raises(EmptyError, match=counts):
         build(InMemory(texts), out=tmp_path / "s", tokenizer="byte", shuffle=shuffle, **choices)
-    assert not (tmp_path / "s" / "manifest.json").exists()
+    assert not (tmp_path / "s").exists()
 
 
 def test_an_empty_file_is_an_empty_corpus(tmp_path: Path) -> None:
@@ -39,9 +40,8 @@ def test_an_empty_file_is_an_empty_corpus(tmp_path: Path) -> None:
 
 def test_everything_skipped_is_an_error_that_says_why(tmp_path: Path) -> None:
     source = write_jsonl(tmp_path / "d.jsonl", [{"x": 1}] * 3)
-    options = {"on_bad": "skip"}
     with pytest.raises(EmptyError, match="skipped: missing key 3"):
-        build([source], out=tmp_path / "s", tokenizer="byte", **options)
+        build([source], out=tmp_path / "s", tokenizer="byte", on_bad="skip")
 
 
 def test_chats_that_do_not_fit_the_budget_leave_nothing(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_empty_documents_are_dropped_and_counted(tmp_path: Path) -> None:
 
 def test_objects_are_not_taken_for_empty_documents(tmp_path: Path) -> None:
     chat = [{"role": "user", "content": "hello"}]
-    with pytest.raises(InputError, match=r"gives objects, not documents.*--chat"):
+    with pytest.raises(InputError, match=r"gives objects, not documents.*chat=True"):
         build(texts=[chat], out=tmp_path / "s", tokenizer="byte")  # type: ignore[list-item]
     with pytest.raises(InputError, match="gives documents, not chats"):
         build(InMemory(["text"]), out=tmp_path / "t", tokenizer="byte", chat=True)

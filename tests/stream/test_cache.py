@@ -37,7 +37,7 @@ def tokens_of(store: Path) -> list[list[int]]:
 
 @pytest.mark.parametrize("mode", ["sequential", "bin"])
 def test_the_store_is_that_of_a_build(path: Path, tmp_path: Path, mode: str) -> None:
-    build([path], out=tmp_path / "built", tokenizer="byte", shard_bytes=600)
+    build([path], out=tmp_path / "built", tokenizer="byte", shard_size=600)
     list(batches_of(caching(path, tmp_path / "cache", packing_mode=mode, repeat=False)))
     assert verify_store(tmp_path / "cache").ok
     built, cached = open_store(tmp_path / "built"), open_store(tmp_path / "cache")

@@ -42,11 +42,14 @@ def settings_of(
     if isinstance(chosen["policy"], Mapping):
         chosen["policy"] = dict(chosen["policy"])
     chosen |= {"chat": template is not None, "template": template}
-    if template is None:
-        del chosen["policy"]
-    chosen = {name: value for name, value in chosen.items() if value is not None}
-    # None is a choice here: nothing is appended.
-    return chosen if template else {**chosen, "end_token": end.token if end else None}
+    chosen["end_token"] = None if end is None else end.token
+    # What a chat or a document has not is left out; a document without an end is a choice.
+    unused = ("policy",) if template is None else ("end_token",)
+    return {
+        name: value
+        for name, value in chosen.items()
+        if name not in unused and (value is not None or name == "end_token")
+    }
 
 
 def _described(value: object) -> object:

@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tokenreel.cli.sizes import size_argument
-from tokenreel.config.keywords import choices_of, hints_of
+from tokenreel.config.hints import choices_of
+from tokenreel.config.keywords import hints_of
 
 SIZES = ("_size", "_bytes")
 METAVARS = {int: "N", float: "NUMBER", str: "TEXT", size_argument: "SIZE"}

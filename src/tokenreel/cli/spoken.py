@@ -31,6 +31,8 @@ def spoken(error: TokenreelError, flags: Set[str]) -> str:
     told = type(error).__new__(type(error))
     told.__dict__.update(error.__dict__)
     told.what = in_flags(error.what, flags)
+    if isinstance(error.expected, str):
+        told.expected = in_flags(error.expected, flags)
     told.remedy = None if error.remedy is None else _remedy(error.remedy, flags)
     return told._message()
 
@@ -47,6 +49,9 @@ def in_flags(text: str, flags: Set[str]) -> str:
     return text
 
 
+QUOTES = "\"'"
+
+
 def _given(found: re.Match[str], flags: Set[str]) -> str:
     flag, value = flag_of(found[1]), found[2]
     no = f"--no-{flag[2:]}"
@@ -55,9 +60,6 @@ def _given(found: re.Match[str], flags: Set[str]) -> str:
     if flag not in flags:
         return found[0]
     return flag if value == "True" else f"{flag} {value.strip(QUOTES)}"
-
-
-QUOTES = "\"'"
 
 
 def _named(found: re.Match[str], flags: Set[str]) -> str:

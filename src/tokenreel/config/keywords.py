@@ -6,27 +6,25 @@ checkers, by editors, by the command line, and here. Costs a microsecond for eac
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import numbers
 import types
 import typing
 from collections.abc import Callable
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+from tokenreel.config.hints import choices_of, did_you_mean, fits, in_words
 from tokenreel.errors import ConfigError, KeywordError
 
 P = ParamSpec("P")
 R = TypeVar("R")
-# What a value may be besides an instance of the class itself: numpy's numbers are numbers.
-NUMBERS: dict[Any, type] = {int: numbers.Integral, float: numbers.Real}
-WORDS = {int: "a whole number", float: "a number", str: "a string", bool: "True or False"}
 
 
 def check_keywords(function: Callable[P, R]) -> Callable[P, R]:
     """Return the function with a check in front: a wrong keyword or value is a ConfigError.
 
+    >>> from typing import Literal
     >>> @check_keywords
     ... def paint(*, colour: Literal["red", "blue"] = "red", coats: int = 1) -> str:
     ...     return colour * coats
@@ -43,9 +41,15 @@ def check_keywords(function: Callable[P, R]) -> Callable[P, R]:
         hints = hints_of(function)
         for name, value in kwargs.items():
             if name not in known:
-                raise _unknown(function.__name__, name, known)
-            if name in hints and not _fits(hints[name], value):
-                raise _misfit(name, hints[name], value)
+                remedy = did_you_mean(name, known) or f"it has {', '.join(known)}"
+                raise KeywordError(f"{function.__name__}() has no keyword {name!r}", remedy=remedy)
+            if not fits(hints.get(name, Any), value):
+                raise ConfigError(
+                    f"bad {name}",
+                    expected=in_words(hints[name]),
+                    actual=f"{value!r:.60}",
+                    remedy=did_you_mean(value, choices_of(hints[name])),
+                )
             kwargs[name] = _plain(value)
         return function(*args, **kwargs)
 
@@ -66,67 +70,8 @@ def hints_of(function: Callable[..., object]) -> dict[str, Any]:
     return hints
 
 
-def choices_of(hint: Any) -> list[Any]:
-    """Return the values that the Literals of a hint name.
-
-    >>> choices_of(Literal["a", "b"] | None)
-    ['a', 'b']
-    """
-    if typing.get_origin(hint) is Literal:
-        return list(typing.get_args(hint))
-    return [choice for part in _parts(hint) for choice in choices_of(part)]
-
-
-def _parts(hint: Any) -> tuple[Any, ...]:
-    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    return typing.get_args(hint) if is_union else ()
-
-
-def _fits(hint: Any, value: object) -> bool:
-    """Tell whether a value is what a hint says, as far as a look at its class can tell."""
-    if parts := _parts(hint):
-        return any(_fits(part, value) for part in parts)
-    if typing.get_origin(hint) is Literal:
-        return isinstance(value, str) and value in typing.get_args(hint)
-    if hint is Any:
-        return True
-    if hint in NUMBERS and isinstance(value, bool):
-        return False
-    try:
-        return isinstance(value, NUMBERS.get(hint, typing.get_origin(hint) or hint))
-    except TypeError:  # a protocol that says nothing at run time
-        return True
-
-
 def _plain(value: object) -> object:
     """Return numpy's numbers as Python's: what is recorded of a setting is JSON."""
     if isinstance(value, (bool, int, float)) or not isinstance(value, numbers.Real):
         return value
     return int(value) if isinstance(value, numbers.Integral) else float(value)
-
-
-def _unknown(function: str, name: str, known: list[str]) -> KeywordError:
-    near = difflib.get_close_matches(name, known, n=1)
-    return KeywordError(
-        f"{function}() has no keyword {name!r}",
-        remedy=f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}",
-    )
-
-
-def _misfit(name: str, hint: Any, value: object) -> ConfigError:
-    choices = choices_of(hint)
-    kinds = [part for part in _parts(hint) or (hint,) if typing.get_origin(part) is not Literal]
-    words = [repr(choice) for choice in choices] + [_word(kind) for kind in kinds]
-    near = difflib.get_close_matches(str(value), [str(choice) for choice in choices], n=1)
-    return ConfigError(
-        f"bad {name}",
-        expected=" or ".join(words),
-        actual=repr(value),
-        remedy=f"did you mean {near[0]!r}?" if near else None,
-    )
-
-
-def _word(kind: Any) -> str:
-    if kind is type(None):
-        return "None"
-    return WORDS.get(kind) or f"a {getattr(typing.get_origin(kind) or kind, '__name__', kind)}"

@@ -60,7 +60,7 @@ def open_shards(folder: Path) -> Split:
             where=folder,
             expected="uint16",
             actual=store.dtype.name,
-            remedy='convert the store (tokenreel convert --dtype "uint16")',
+            remedy='convert the store ("tokenreel convert … --out-dtype uint16")',
         )
     for split in store.splits.values():
         if split.shards[0].token_file.path.resolve().parent == folder:

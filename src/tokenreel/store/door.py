@@ -90,5 +90,5 @@ def _recognise(path: Path) -> ModuleType:
     raise LayoutError(
         f"this is no layout that tokenreel knows ({tried})",
         where=path,
-        remedy='build a store with StoreWriter, or name the layout (layout="…", --layout)',
+        remedy='build a store with StoreWriter, or name the layout (layout="…")',
     )

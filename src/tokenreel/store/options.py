@@ -65,7 +65,7 @@ def infer_dtype(sizes: dict[Path, int], *, root: Path) -> np.dtype:
     dtype = np.dtype("<u4" if all(size % 4 == 0 for size in sizes.values()) else "<u2")
     logger.warning(
         "%s: nothing declares the token dtype; by the file sizes it is taken to be %s. "
-        "Declare it (dtype=…, --dtype) to be sure",
+        "Declare it (dtype=…) to be sure",
         root,
         dtype.name,
     )

@@ -238,7 +238,8 @@ def test_a_missing_key_names_the_keys_that_are_there(
         read_all(open_source(path))
     assert str(caught.value) == (
         "a.jsonl:2: missing key at byte 14 (expected 'text', got the keys 'body', 'url'); "
-        "name the key of the text with text_key (None: whole objects, for chats)"
+        'name the key of the text with text_key, or pass on_bad="skip" to count it and go on; '
+        "chats are built with chat=True"
     )
 
 

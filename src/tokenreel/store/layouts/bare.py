@@ -39,7 +39,7 @@ def open_layout(path: Path, options: OpenOptions) -> Store:
         raise ConfigError(
             "bare tokens are chosen by their names, not by file_pattern",
             where=path,
-            remedy='open them as flat shards (layout="flat", --layout flat)',
+            remedy='open them as flat shards (layout="flat")',
         )
     root = path.parent if path.is_file() else path
     files = _files(path)

@@ -200,7 +200,7 @@ def _all_files(root: Path) -> FilesBySplit:
             raise FormatError(
                 f"token files lie both here and in {name}/, and both would be the split {name}",
                 where=root,
-                remedy="choose with file_pattern=… (--file-pattern), or open the folder itself",
+                remedy="choose with file_pattern=…, or open the folder itself",
             )
         found[name] = inside or found.get(name, {})
     return {name: files for name, files in found.items() if files}
@@ -238,7 +238,7 @@ def _choose(path: Path, options: OpenOptions, metadata: Metadata) -> FilesBySpli
             where=metadata.path or path,
             expected=f"{prefix}*{extension or '.npy or .bin'}",
             actual=", ".join(file.name for files in found.values() for file in files)[:200],
-            remedy="choose the files with file_pattern=… (--file-pattern)",
+            remedy="choose the files with file_pattern=…",
         )
     return kept
 
@@ -278,7 +278,7 @@ def _suffix(sizes: Mapping[Path, int], path: Path) -> str:
         raise FormatError(
             "there are both .npy and .bin files, and nothing says which to use",
             where=path,
-            remedy='choose with file_pattern="*.npy" or "*.bin" (--file-pattern)',
+            remedy='choose with file_pattern="*.npy" or "*.bin"',
         )
     return suffixes.pop()
 
@@ -294,7 +294,7 @@ def _read_headers(
             where=next(iter(arrays)),
             expected=f"{_name(metadata.dtype)} as in {metadata.path.name if metadata.path else ''}",
             actual=declared.dtype.name,
-            remedy="correct the metadata, or declare the dtype (dtype=…, --dtype)",
+            remedy="correct the metadata, or declare the dtype (dtype=…)",
         )
     for file, array in arrays.items():
         arrays[file] = ArrayFile(

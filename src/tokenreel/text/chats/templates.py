@@ -139,14 +139,14 @@ def fitting_template(tokenizer: Tokenizer) -> Template:
         raise ConfigError(
             "the tokenizer has the control tokens of several chat templates",
             actual=", ".join(template.name for template in fitting),
-            remedy="say which one the model is to learn (template=…, --template)",
+            remedy="say which one the model is to learn (template=…)",
         )
     wanted = "; or ".join(f"{t.name}: {' '.join(t.controls)}" for t in BUILT_IN.values())
     raise ConfigError(
         "no built-in chat template fits the control tokens of the tokenizer",
         expected=wanted,
         actual=", ".join(known) or "none",
-        remedy="describe its template in a .toml file and name that (template=…, --template), "
+        remedy="describe its template in a .toml file and name that (template=…), "
         "or use a tokenizer that has the control tokens of one",
     )
 

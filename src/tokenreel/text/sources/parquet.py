@@ -139,7 +139,7 @@ def _wanted_columns(file: Any, name: str, options: ReadOptions) -> list[str] | N
             where=name,
             expected=repr(options.text_key),
             actual=f"the columns {', '.join(map(repr, present))}",
-            remedy="name the column of the text with text_key (None: whole rows, for chats)",
+            remedy="name the column of the text with text_key; chats are built with chat=True",
         )
     keys = (options.text_key, options.id_key)
     wanted = [field for field in file.schema_arrow if field.name in keys]

@@ -118,7 +118,8 @@ def _missing_text(value: dict[str, Any], place: Provenance, key: str) -> Bad:
             place,
             expected=repr(key),
             actual=f"the keys {keys}",
-            remedy="name the key of the text with text_key (None: whole objects, for chats)",
+            remedy='name the key of the text with text_key, or pass on_bad="skip" to count it and '
+            "go on; chats are built with chat=True",
         )
     return bad_record(
         f"{key!r} is not a string",

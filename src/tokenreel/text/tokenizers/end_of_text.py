@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 SPELLINGS = (END_OF_TEXT, "</s>", "<|end_of_text|>", "<eos>")
 TURN_END = NGPT_SPECIALS["eot"]  # ends documents too where a vocabulary has nothing else for it
-REMEDY = "name its end token (end_token=…, --end-token; eos_token_id in settings), or append none"
+REMEDY = "name its end token (end_token=…, eos_token_id in settings), or append none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,5 +128,5 @@ def require_equal(
             "tokens": (len(wanted), len(got)),
         },
         where=str(names[number]),
-        remedy="build with --tokenizer-engine reference, and report the document",
+        remedy='build with tokenizer_engine="reference", and report the document',
     )

@@ -187,7 +187,7 @@ def train_sentencepiece(
         raise ConfigError(
             f"SentencePiece cannot be trained like this: {str(error).rpartition(']')[2].strip()}",
             actual=f"a vocabulary of {vocab_size:,}, rounded to a multiple of {round_to:,}",
-            remedy="give more text, or change vocab_size or round_to (--vocab-size, --round-to)",
+            remedy="give more text, or change vocab_size or round_to",
         ) from None
     return written.getvalue()
 
@@ -220,9 +220,9 @@ def train_bpe(
 
 def _too_little_text(learned: int, *, vocab_size: int, round_to: int) -> ConfigError:
     possible = learned // round_to * round_to
-    smaller = f"{possible:,} ids at most (vocab_size, --vocab-size)"
+    smaller = f"{possible:,} ids at most (vocab_size)"
     if possible <= FIXED_IDS["bpe"]:
-        smaller = f"{learned:,} ids at most, not rounded (round_to=1, --round-to 1)"
+        smaller = f"{learned:,} ids at most, not rounded (round_to=1)"
     return ConfigError(
         "the text is too small for this vocabulary: it has no more to learn from",
         expected=vocab_size,
@@ -289,7 +289,7 @@ def _rounded(vocab_size: int, round_to: int) -> int:
     if round_to < 1:
         raise ConfigError(
             "a vocabulary cannot be rounded to a multiple of this",
-            expected="round_to (--round-to) of 1 or more",
+            expected="round_to of 1 or more",
             actual=round_to,
         )
     return -(-vocab_size // round_to) * round_to

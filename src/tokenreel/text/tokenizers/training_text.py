@@ -190,14 +190,14 @@ def _texts(record: Record, reading: Reading, skipped: Skipped) -> Iterable[str]:
             raise InputError(
                 "the source gives objects, not documents",
                 where=str(record.provenance),
-                remedy="train with chat=True (--chat), or name the field of the text (text_key)",
+                remedy="train with chat=True, or name the field of the text (text_key)",
             )
         return (record.text,)
     if record.value is None:
         raise InputError(
             "the source gives documents, not chats",
             where=str(record.provenance),
-            remedy="train without chat=True (--chat)",
+            remedy="train without chat=True",
         )
     try:
         return chat_texts(read_chat(record.value, record.provenance))
@@ -280,7 +280,7 @@ def _plain_lines(path: Path, bounds: tuple[int, int], on_bad: str, skipped: Skip
                 f"no UTF-8 ({fault.reason})",
                 Provenance(file=str(path)),
                 byte=start + fault.start,
-                remedy='repair the file, or leave its line out with on_bad="skip" (--on-bad skip)',
+                remedy='repair the file, or leave its line out with on_bad="skip"',
             )
             if on_bad == "error":
                 raise bad.error from None
