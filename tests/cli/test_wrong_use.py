@@ -68,6 +68,12 @@ def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
             "got 'megatorn'); did you mean megatron?",
         ),
         (
+            ["convert", "a", "b", "--out-dtype", "uint8"],
+            "tokenreel convert SRC DST",
+            "tokenreel convert: bad --out-dtype (expected uint16, uint32, got 'uint8'); "
+            '"tokenreel convert --help" lists the options',
+        ),
+        (
             ["convert", "a", "b", "--shard-bytes", "3"],
             "tokenreel convert SRC DST",
             "tokenreel convert: unknown option --shard-bytes; did you mean --shard-size?",
@@ -176,8 +182,29 @@ def test_a_step_beyond_the_run_is_an_error_that_names_the_last(
         assert f"(expected a step below {steps}, got {steps})" in told
 
 
-def test_a_run_without_end_has_every_step(recipe: Path) -> None:
-    assert main(["explain", str(recipe), "123456789"]) == 0
+def test_a_run_without_end_has_every_step_that_can_be_counted(
+    recipe: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    last = 2**44 // 4 - 1
+    for step in (123456789, last):
+        assert main(["explain", str(recipe), str(step)]) == 0
+    capsys.readouterr()
+    told = refused(capsys, "explain", recipe, last + 1)
+    assert told == f"error: bad step (expected below {last + 1:,}, got {last + 1:,})\n"
+
+
+def test_what_is_not_there_is_not_damaged(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "nowhere/store"]) == 1
+    assert capsys.readouterr() == ("", "error: nowhere/store: there is no such file or folder\n")
+    assert main(["verify", "nowhere/store", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["error"] == "NoStoreError"
+    assert "bad threads (expected >= 1, got 0)" in refused(capsys, "verify", "s", "--threads", 0)
+
+
+def test_help_names_numbers_shortly(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["where", "--help"])
+    assert "--start-step N  " in capsys.readouterr().out
 
 
 def searched(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[str, dict]:

@@ -19,7 +19,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("source", metavar="SRC", help="a folder of tokens, or a file or prefix")
     parser.add_argument("target", metavar="DST", help="the folder to write; it must not exist yet")
-    parser.add_argument("--to", choices=TARGETS, default="native", help="layout of DST")
+    parser.add_argument(
+        "--to", choices=TARGETS, default="native", help="layout of DST (default: native)"
+    )
     reading = parser.add_argument_group("reading SRC")
     names = [module.NAME for module in LAYOUTS]
     reading.add_argument("--layout", choices=names, help="its layout, if it is not recognised")
@@ -31,8 +33,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     writing.add_argument(
         "--shard-size", type=size_argument, metavar="SIZE", help=f"native, flat: {SIZE_HELP}"
     )
-    writing.add_argument("--out-dtype", choices=TOKEN_DTYPES, help="native, flat: token dtype")
-    writing.add_argument("--file-format", choices=FILE_FORMATS, default="npy", help="flat shards")
+    writing.add_argument(
+        "--out-dtype",
+        choices=TOKEN_DTYPES,
+        help="native, flat: token dtype (default: the smallest that fits)",
+    )
+    writing.add_argument(
+        "--file-format", choices=FILE_FORMATS, default="npy", help="flat shards (default: npy)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

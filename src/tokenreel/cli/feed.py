@@ -29,8 +29,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--steps", type=int, help="how many steps to make (default: all of an evaluation, else 200)"
     )
-    parser.add_argument("--prefetch", type=int, default=0, help="batches made ahead")
-    parser.add_argument("--threads", type=int, default=1, help="threads that make them")
+    parser.add_argument(
+        "--prefetch", type=int, default=0, help="batches made ahead (default: none)"
+    )
+    parser.add_argument(
+        "--threads", type=int, default=1, help="threads that make them (default: 1)"
+    )
     add_tokenizer(parser, purpose="the tokenizer of the model")
 
 

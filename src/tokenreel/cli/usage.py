@@ -28,11 +28,20 @@ class MisuseError(Exception):
         self.error, self.usage = error, usage
 
 
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help in which a number is N, where argparse would repeat the option in capitals."""
+
+    def _get_default_metavar_for_optional(self, action: argparse.Action) -> str:
+        if action.type in (int, float):
+            return "N"
+        return super()._get_default_metavar_for_optional(action)
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser that raises MisuseError where argparse prints and exits."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(formatter_class=Help, **options)
         self.allow_abbrev = False
 
     def short_usage(self) -> str:
@@ -90,7 +99,7 @@ class Parser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         names = [str(choice) for choice in action.choices]
-        near = did_you_mean(str(value), names)
+        near = did_you_mean(str(value), names, likeness=0.75)  # uint8 is not meant for uint32
         if isinstance(action, argparse._SubParsersAction):
             raise self._unknown_command(action, str(value), near)
         option = "/".join(action.option_strings) or str(action.metavar or action.dest)
@@ -109,7 +118,7 @@ class Parser(argparse.ArgumentParser):
         return misuse
 
 
-def nearest_words(word: str, known: Iterable[str]) -> list[str]:
+def nearest_words(word: str, known: Iterable[str], *, likeness: float = 0.6) -> list[str]:
     """Return the known words that someone may have meant: those that begin so, else the like.
 
     >>> nearest_words("--val", ["--val-frac", "--val-tokens", "--seed"])
@@ -119,14 +128,14 @@ def nearest_words(word: str, known: Iterable[str]) -> list[str]:
     """
     words = list(known)
     begun = [other for other in words if len(word.strip("-")) > 1 and other.startswith(word)]
-    return begun[:3] or difflib.get_close_matches(word, words, n=1)
+    return begun[:3] or difflib.get_close_matches(word, words, n=1, cutoff=likeness)
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str:
     """Return the question, or nothing where no known word is near.
 
     >>> did_you_mean("bulid", ["build", "plan"])
     'did you mean build?'
     """
-    near = nearest_words(word, known)
+    near = nearest_words(word, known, likeness=likeness)
     return f"did you mean {' or '.join(near)}?" if near else ""

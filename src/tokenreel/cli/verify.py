@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from tokenreel.cli.output import emit, size
+from tokenreel.errors import ConfigError, NoStoreError
 from tokenreel.inspect.repair import repair_store
 from tokenreel.inspect.verdict import Verdict
 from tokenreel.inspect.verify import verify
@@ -27,9 +28,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Verify, after repairing where asked for; exit code 1 if anything is wrong."""
+    if args.threads is not None and args.threads < 1:
+        raise ConfigError("bad threads", expected=">= 1", actual=args.threads)
     with bars(quiet=args.quiet or args.json) as progress:
         actions = repair_store(args.path, progress=progress) if args.repair else []
         verdict = verify(args.path, threads=args.threads, progress=progress)
+    for problem in verdict.problems:
+        if isinstance(problem, NoStoreError):
+            raise problem  # nothing is damaged where nothing is
     result = {**verdict.as_dict(), "repaired": actions}
     emit(args, result, lambda console: _draw(console, verdict, actions))
     return 0 if verdict.ok else 1

@@ -17,6 +17,7 @@ import numpy as np
 
 from tokenreel.errors import ConfigError, StoreError
 from tokenreel.feed.ending import beyond
+from tokenreel.order.schedule import MAX_TIME
 from tokenreel.rows.pieces import Pieces
 from tokenreel.rows.plan import RowPlan
 from tokenreel.rows.windows import Windows, cut_at_documents
@@ -155,10 +156,14 @@ def check_within(feed: Feed, step: int) -> None:
     """Raise ConfigError for a step that the run does not have.
 
     A run ends after the `steps` of its recipe; after its `passes`; or where a source has been
-    shown `max_epochs` times, if that comes first. Without any of them every step is in it.
+    shown `max_epochs` times, if that comes first. Without any of them every step is in it, up
+    to the last position that can be computed.
     """
+    size = feed.recipe.global_batch_size
     if step < 0:
         raise ConfigError("bad step", expected=">= 0", actual=step)
+    if (step + 1) * size > MAX_TIME:
+        raise ConfigError("bad step", expected=f"below {int(MAX_TIME) // size:,}", actual=step)
     if feed.ending is not None and step >= feed.ending.steps:
         raise beyond(feed.ending, step)
     if feed.num_steps is not None and step >= feed.num_steps:
