@@ -1,12 +1,12 @@
-"""Building stores, against the bare tokenizer and against datatrove's pipeline.
+"""Building stores of distinct text, against the bare tokenizer and datatrove's pipeline.
 
-Real text found on any machine: the sources of the standard library and of installed
-packages, in eight files. Every figure is taken in a process of its own, held to the cores
-it may use; what is compared runs in turns, and a ratio is the median of those of the turns,
-whose parts follow each other within seconds. Worker processes take a second to start (its
-row is the build of a few documents), which a small corpus does not earn back: two workers
-are compared with one on 400 MB and on 2 GB. The peer runs in this environment, or in the one whose
-interpreter TOKENREEL_PEERS_PYTHON names; where there is none its row is left out.
+The text is that of `corpus.distinct_texts`: each file of this machine once, so that new words keep
+coming. The first 10 MB, where most words are new, and the rest are told apart. Every figure is
+taken in a process of its own; what is compared runs in turns, and a ratio is the median of those
+of the turns, whose parts follow each other within seconds. Two workers are compared with one by
+the whole command, its start included, on the same two cores. The peer runs in this environment,
+or in the one whose interpreter TOKENREEL_PEERS_PYTHON names; where there is none its row is left
+out. TOKENREEL_BENCH_ROUNDS sets the number of turns.
 """
 
 from __future__ import annotations
@@ -17,27 +17,21 @@ import shutil
 import statistics
 import subprocess
 import sys
-import sysconfig
 import tempfile
-from collections.abc import Iterator
-from itertools import cycle
+import time
 from pathlib import Path
 
-from benchmarks.harness import Row, at_least, at_most
-from tokenreel.text.tokenizers.train import train_tokenizer
+from benchmarks.corpus import FIRST_BYTES, distinct_texts, train_bpe, write_jsonl
+from benchmarks.harness import ONE_CORE, Row, at_least, at_most
 
 MEGABYTE = 1e6
-CORPUS_BYTES = 400 * 10**6
-LARGE_BYTES = 2 * 10**9
-SMALL_BYTES = 10**5
-NUM_FILES = 8
+SMALL_BYTES = 80 * 10**6
+LARGE_BYTES = 400 * 10**6
 REFERENCE_BYTES = 20 * 10**6
 PEER_BYTES = 40 * 10**6
-MEMORY_BYTES = 256 * 10**6
-TEXT_BYTES = 60 * 10**6
-TRAIN_BYTES = 10 * 10**6
-ROUNDS = 5
-LARGE_ROUNDS = 3
+ROUNDS = int(os.environ.get("TOKENREEL_BENCH_ROUNDS", "5"))
+START_SECONDS = 0.4
+MEMORY_MB = 300
 PEERS_PYTHON = "TOKENREEL_PEERS_PYTHON"
 
 
@@ -45,86 +39,42 @@ def measure() -> list[Row]:
     """Return all figures of the builder."""
     folder = Path(tempfile.mkdtemp(prefix="tokenreel-bench-"))
     try:
-        _make_tokenizer(folder)
+        train_bpe(folder)
+        small = _write(folder / "small.jsonl", SMALL_BYTES)
+        large = _write(folder / "large.jsonl", LARGE_BYTES)
         return [
-            *_speed(folder),
+            *_start(folder, small),
+            *_one_process(folder, small),
+            *_one_process(folder, large),
+            *_two_workers(folder, small, target=1.3),
+            *_two_workers(folder, large, target=1.7),
             *_reference(folder),
             *_peer(folder),
-            *_large(folder),
-            *_memory(folder, MEMORY_BYTES),
         ]
     finally:
         shutil.rmtree(folder)
 
 
-def texts() -> list[str]:
-    """Return real text of this machine, file by file."""
-    found, size = [], 0
-    for root in (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"]):
-        for pattern in ("*.py", "*.rst", "*.md", "*.txt"):
-            for path in sorted(Path(root).rglob(pattern)):
-                try:
-                    text = path.read_text("utf-8")
-                except (OSError, UnicodeDecodeError):
-                    continue
-                if text and "\0" not in text and text[0] != "\ufeff":
-                    found.append(text[:1_000_000])
-                    size += len(found[-1])
-                if size >= TEXT_BYTES:
-                    return found
-    return found
+def _write(path: Path, num_bytes: int) -> Path:
+    """Write distinct texts as JSONL; less where there is less."""
+    return write_jsonl(path, distinct_texts(num_bytes))
 
 
-def write_corpus(path: Path, num_bytes: int) -> Path:
-    """Write JSONL of about so many bytes: the texts again and again, numbered."""
-    size = 0
-    with path.open("w") as file:
-        for number, text in enumerate(cycle(texts())):
-            line = json.dumps({"text": f"{number}\n{text}"}, ensure_ascii=False)
-            size += file.write(line + "\n")
-            if size >= num_bytes:
-                return path
-    return path
-
-
-def write_files(folder: Path, num_bytes: int) -> Path:
-    """Write the same in several files, which a folder holds, and return the folder."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    for number in range(NUM_FILES):
-        write_corpus(folder / f"{number}.jsonl", num_bytes // NUM_FILES)
-    return folder
-
-
-def _make_tokenizer(folder: Path) -> None:
-    sample = folder / "sample.txt"
-    with sample.open("w") as file:
-        for text in _until(texts(), TRAIN_BYTES):
-            file.write(text + "\n")
-    train_tokenizer([sample], out=folder / "tok.json", vocab_size=16_000)
-
-
-def _until(parts: list[str], size: int) -> Iterator[str]:
-    # Every tenth: the files of one package are much alike.
-    for part in parts[::10]:
-        if size <= 0:
-            return
-        yield part
-        size -= len(part)
+def _size(corpus: Path) -> str:
+    return f"{corpus.stat().st_size / MEGABYTE:.0f} MB"
 
 
 def _run(
     script: str, *arguments: object, cores: int = 1, python: str = sys.executable
 ) -> dict[str, float]:
     """Run a script on so many cores and return what it prints as JSON."""
-    one_thread = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     output = subprocess.run(
         [python, "-c", HEAD + script, str(cores), *map(str, arguments)],
         check=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env={**os.environ, **one_thread},
+        env=os.environ | (ONE_CORE if cores == 1 else {}),
     ).stdout
     return json.loads(output.splitlines()[-1])
 
@@ -135,50 +85,65 @@ if hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-int(sys.argv[1]):])
 def memory_mb(field):
     return int(re.search(field + r":\s+(\d+)", open("/proc/self/status").read())[1]) / 1024
+class Marks:
+    "When so many bytes were done: once the first ones, and at last all."
+    def __init__(self, first):
+        self.first, self.done, self.times = first, 0, {}
+        self.begin = time.perf_counter()
+    def start(self, task, *, total, unit=""):
+        self.done = 0
+    def advance(self, amount=1):
+        self.done += amount
+        if self.done >= self.first and "first" not in self.times:
+            self.times["first"] = time.perf_counter() - self.begin
+            self.times["first_size"] = self.done
+    def note(self, text):
+        pass
+    def result(self):
+        seconds = time.perf_counter() - self.begin
+        return {"first": seconds, "first_size": self.done, **self.times,
+                "seconds": seconds, "size": self.done}
 """
 BARE = r"""
 from tokenreel.text.tokenizers import load_tokenizer
 import orjson
-from pathlib import Path
-path = Path(sys.argv[2])
-texts = []
-for part in sorted(path.iterdir()) if path.is_dir() else [path]:
-    with part.open("rb") as file:
-        texts += [orjson.loads(line)["text"] for line in file]
-size = sum(len(text.encode()) for text in texts)
-tokenizer = load_tokenizer(sys.argv[3], engine=sys.argv[4])
 batches, held = [[]], 0
-for text in texts:
-    batches[-1].append(text)
-    held += len(text)
-    if held >= 1 << 21:
-        batches.append([])
-        held = 0
-def best(parts):
-    took = []
-    for _ in range(int(sys.argv[5])):
-        begin = time.perf_counter()
-        for part in parts:
-            tokenizer.encode_batch(part)
-        took.append(time.perf_counter() - begin)
-    return min(took)
-# One call for everything pays for fresh memory; batches show what the engine can do.
-print(json.dumps({"call": best([texts]), "seconds": best(batches), "size": size}))
+with open(sys.argv[2], "rb") as file:
+    for line in file:
+        batches[-1].append((orjson.loads(line)["text"], len(line)))
+        held += len(line)
+        if held >= 1 << 21:
+            batches.append([])
+            held = 0
+tokenizer = load_tokenizer(sys.argv[3], engine=sys.argv[4])
+tokenizer.encode_batch(["warm"])
+marks = Marks(int(sys.argv[5]))
+for batch in batches:
+    tokenizer.encode_batch([text for text, _ in batch])
+    marks.advance(sum(size for _, size in batch))
+print(json.dumps(marks.result()))
 """
 BUILD = r"""
 import shutil
 from tokenreel.builder.build import build
 from tokenreel.text.tokenizers import load_tokenizer
 if __name__ == "__main__":
-    shutil.rmtree(sys.argv[5], ignore_errors=True)
+    shutil.rmtree(sys.argv[6], ignore_errors=True)
     tokenizer = load_tokenizer(sys.argv[3], engine=sys.argv[4])
     tokenizer.encode_batch(["warm"])
     before = memory_mb("VmRSS")
-    begin = time.perf_counter()
-    built = build([sys.argv[2]], out=sys.argv[5], tokenizer=tokenizer, workers=int(sys.argv[1]))
-    took = time.perf_counter() - begin
-    size = built.report["text_bytes"]
-    print(json.dumps({"seconds": took, "size": size, "memory": memory_mb("VmHWM") - before}))
+    marks = Marks(int(sys.argv[5]))
+    build([sys.argv[2]], out=sys.argv[6], tokenizer=tokenizer, progress=marks)
+    print(json.dumps({**marks.result(), "memory": memory_mb("VmHWM") - before}))
+"""
+COMMAND = r"""
+import shutil, subprocess
+shutil.rmtree(sys.argv[4], ignore_errors=True)
+words = ["build", sys.argv[2], "--tokenizer", sys.argv[3], "--out", sys.argv[4], "--quiet"]
+begin = time.perf_counter()
+subprocess.run([sys.executable, "-m", "tokenreel", *words, "--workers", sys.argv[5]], check=True,
+               stdout=subprocess.DEVNULL)
+print(json.dumps({"seconds": time.perf_counter() - begin}))
 """
 PEER = r"""
 from datatrove.executor.local import LocalPipelineExecutor
@@ -200,76 +165,120 @@ print(json.dumps({"seconds": time.perf_counter() - begin}))
 """
 
 
-Speeds = dict[str, list[float]]  # MB/s of each turn
+Figures = dict[str, list[float]]  # one of each turn
 
 
-def _add(speeds: Speeds, name: str, run: dict[str, float], seconds: str = "seconds") -> None:
-    speeds.setdefault(name, []).append(run["size"] / MEGABYTE / run[seconds])
+def _speeds(run: dict[str, float]) -> dict[str, float]:
+    """Return MB/s of the first part, of the rest, and of all."""
+    rest = run["seconds"] - run["first"]
+    return {
+        "first": run["first_size"] / MEGABYTE / run["first"],
+        "rest": (run["size"] - run["first_size"]) / MEGABYTE / rest if rest > 0 else 0.0,
+        "all": run["size"] / MEGABYTE / run["seconds"],
+    }
 
 
-def _compared(name: str, speeds: Speeds, which: str, *, to: str, target: float | None) -> Row:
+def _add(figures: Figures, name: str, run: dict[str, float]) -> None:
+    for part, speed in _speeds(run).items():
+        figures.setdefault(f"{name} {part}", []).append(speed)
+
+
+def _compared(name: str, figures: Figures, which: str, *, to: str, target: float | None) -> Row:
     """Return a row with the median of the ratios of all turns."""
-    ratio = statistics.median(
-        mine / other for mine, other in zip(speeds[which], speeds[to], strict=True)
-    )
-    value = statistics.median(speeds[which])
+    pairs = zip(figures[which], figures[to], strict=True)
+    ratio = statistics.median(mine / other for mine, other in pairs)
+    value = statistics.median(figures[which])
     if target is None:
         return Row(name=name, value=value, unit="MB/s", ratio=ratio)
     return at_least(name, value, "MB/s", baseline=value / ratio, target=target)
 
 
-def _alone(name: str, speeds: Speeds, which: str) -> Row:
-    return Row(name=name, value=statistics.median(speeds[which]), unit="MB/s")
+def _start(folder: Path, corpus: Path) -> list[Row]:
+    """From the start of the command to its first batch: encoded, and written to its chunk."""
+    seconds = statistics.median(_first_batch(folder, corpus) for _ in range(2 * ROUNDS + 1))
+    name = "command: start to first batch encoded"
+    return [at_most(name, seconds, "s", target=START_SECONDS)]
 
 
-def _speed(folder: Path) -> list[Row]:
-    corpus, tokenizer = write_files(folder / "corpus", CORPUS_BYTES), folder / "tok.json"
-    few = write_corpus(folder / "few.jsonl", SMALL_BYTES)
-    speeds: Speeds = {}
-    starts = []
+def _first_batch(folder: Path, corpus: Path) -> float:
+    store = folder / "store"
+    shutil.rmtree(store, ignore_errors=True)
+    words = ["build", corpus, "--tokenizer", folder / "tokenizer.json", "--out", store, "--quiet"]
+    begin = time.perf_counter()
+    with subprocess.Popen(
+        [sys.executable, "-m", "tokenreel", *map(str, words)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as command:
+        while not any(map(_has_bytes, store.glob(".build/*/*"))):
+            if command.poll() is not None:
+                raise RuntimeError("the command ended before its first batch was seen")
+            time.sleep(0.001)
+        seconds = time.perf_counter() - begin
+        command.terminate()
+    return seconds
+
+
+def _has_bytes(path: Path) -> bool:
+    """Tell whether a chunk has been written to; one may be renamed while it is looked at."""
+    try:
+        return path.suffix in (".tmp", ".chunk") and path.stat().st_size > 0
+    except FileNotFoundError:
+        return True
+
+
+def _one_process(folder: Path, corpus: Path) -> list[Row]:
+    """One process on one core, against the engine alone on the same text in memory."""
+    tokenizer, store = folder / "tokenizer.json", folder / "store"
+    figures: Figures = {}
+    memory = []
     for _ in range(ROUNDS):
-        start = _run(BUILD, few, tokenizer, "auto", folder / "store", cores=2)
-        starts.append(start["seconds"])
-        bare = _run(BARE, corpus, tokenizer, "auto", 2)
-        _add(speeds, "bare", bare)
-        _add(speeds, "call", bare, "call")
-        _add(speeds, "one", _run(BUILD, corpus, tokenizer, "auto", folder / "store"))
-        _add(speeds, "two", _run(BUILD, corpus, tokenizer, "auto", folder / "store", cores=2))
-    one = "build: JSONL to store, one core"
-    return [
-        _alone("build: fast engine alone, one call for all", speeds, "call"),
-        _alone("build: fast engine alone, 2 MB a call", speeds, "bare"),
-        _compared(f"{one}, to one call", speeds, "one", to="call", target=0.5),
-        _compared(f"{one}, to 2 MB a call", speeds, "one", to="bare", target=0.5),
-        Row(name="build: two workers, until they have started", value=min(starts), unit="s"),
-        _compared("build: two workers to one, 400 MB", speeds, "two", to="one", target=None),
-    ]
+        _add(figures, "bare", _run(BARE, corpus, tokenizer, "auto", FIRST_BYTES))
+        built = _run(BUILD, corpus, tokenizer, "auto", FIRST_BYTES, store)
+        _add(figures, "build", built)
+        memory.append(built["memory"])
+    size = _size(corpus)
+    parts = {"first": f"{size}, the first 10 MB", "rest": f"{size}, the rest", "all": size}
+    rows = []
+    for part, words in parts.items():
+        alone = statistics.median(figures[f"bare {part}"])
+        rows.append(Row(name=f"engine alone, {words}", value=alone, unit="MB/s"))
+        target = 0.8 if part == "all" else None
+        name = f"build, one core, {words}"
+        rows.append(_compared(name, figures, f"build {part}", to=f"bare {part}", target=target))
+    name = f"build: memory beside the tokenizer, {size}"
+    return [*rows, at_most(name, max(memory), "MB", target=MEMORY_MB)]
 
 
-def _large(folder: Path) -> list[Row]:
-    """Two workers and one over a corpus that takes them some seconds; and what they hold."""
-    corpus = write_files(folder / "corpus", LARGE_BYTES)
-    speeds: Speeds = {}
-    memory: dict[int, float] = {}
-    for _ in range(LARGE_ROUNDS):
-        for cores in (1, 2):
-            run = _run(BUILD, corpus, folder / "tok.json", "auto", folder / "store", cores=cores)
-            _add(speeds, str(cores), run)
-            memory[cores] = max(memory.get(cores, 0.0), run["memory"])
+def _two_workers(folder: Path, corpus: Path, *, target: float) -> list[Row]:
+    """The whole command on two cores, with two workers and with one."""
+    megabytes = corpus.stat().st_size / MEGABYTE
+    figures: Figures = {}
+    for _ in range(ROUNDS):
+        for workers in ("1", "2"):
+            arguments = (corpus, folder / "tokenizer.json", folder / "store", workers)
+            run = _run(COMMAND, *arguments, cores=2)
+            figures.setdefault(workers, []).append(megabytes / run["seconds"])
+    size = _size(corpus)
+    one = statistics.median(figures["1"])
     return [
-        _compared("build: two workers to one, 2 GB", speeds, "2", to="1", target=1.7),
-        *(_memory_row(LARGE_BYTES, cores, memory[cores]) for cores in (1, 2)),
+        Row(name=f"command: one worker, {size}", value=one, unit="MB/s"),
+        _compared(f"command: two workers to one, {size}", figures, "2", to="1", target=target),
     ]
 
 
 def _reference(folder: Path) -> list[Row]:
-    corpus, tokenizer = write_corpus(folder / "small.jsonl", REFERENCE_BYTES), folder / "tok.json"
-    speeds: Speeds = {}
+    corpus, tokenizer = (
+        _write(folder / "reference.jsonl", REFERENCE_BYTES),
+        folder / "tokenizer.json",
+    )
+    figures: Figures = {}
     for _ in range(ROUNDS):
-        _add(speeds, "bare", _run(BARE, corpus, tokenizer, "reference", 1))
-        _add(speeds, "build", _run(BUILD, corpus, tokenizer, "reference", folder / "store"))
+        _add(figures, "bare", _run(BARE, corpus, tokenizer, "reference", FIRST_BYTES))
+        store = folder / "store"
+        _add(figures, "build", _run(BUILD, corpus, tokenizer, "reference", FIRST_BYTES, store))
     name = "build: by the reference, to it alone"
-    return [_compared(name, speeds, "build", to="bare", target=0.9)]
+    return [_compared(name, figures, "build all", to="bare all", target=0.9)]
 
 
 def _peer(folder: Path) -> list[Row]:
@@ -278,8 +287,8 @@ def _peer(folder: Path) -> list[Row]:
     if has_peer.returncode:
         print(f"no datatrove here: its row is left out ({PEERS_PYTHON} may name another python)")
         return []
-    corpus, tokenizer = write_corpus(folder / "peer.jsonl", PEER_BYTES), folder / "tok.json"
-    ours = _run(BUILD, corpus, tokenizer, "auto", folder / "store")
+    corpus, tokenizer = _write(folder / "peer.jsonl", PEER_BYTES), folder / "tokenizer.json"
+    ours = _run(BUILD, corpus, tokenizer, "auto", FIRST_BYTES, folder / "store")
     peer = _run(PEER, corpus, tokenizer, folder / "peer", python=python)
     speeds = [ours["size"] / MEGABYTE / figures["seconds"] for figures in (ours, peer)]
     return [
@@ -288,23 +297,3 @@ def _peer(folder: Path) -> list[Row]:
             "build: to datatrove's pipeline", speeds[0], "MB/s", baseline=speeds[1], target=20
         ),
     ]
-
-
-def _memory(folder: Path, num_bytes: int) -> list[Row]:
-    """Peak above what the process held with the tokenizer loaded, for one worker and for two."""
-    corpus = write_files(folder / "corpus", num_bytes)
-    return [
-        _memory_row(
-            num_bytes,
-            cores,
-            _run(BUILD, corpus, folder / "tok.json", "auto", folder / "store", cores=cores)[
-                "memory"
-            ],
-        )
-        for cores in (1, 2)
-    ]
-
-
-def _memory_row(num_bytes: int, cores: int, megabytes: float) -> Row:
-    name = f"build: parent's memory, {num_bytes / 1e9:g} GB, {cores} workers"
-    return at_most(name, megabytes, "MB", target=300)

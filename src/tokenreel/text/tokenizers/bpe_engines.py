@@ -12,11 +12,11 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,16 @@ _LONG_TEXT = 2000
 
 @cache
 def version(package: str) -> str:
-    """Return the version of a package; asking the file system each time is slow."""
+    """Return the version of a package that is imported: that of its `.dist-info` folder.
+
+    `importlib.metadata` knows it too, and takes longer to import than the package: 12 ms.
+    """
+    place = sys.modules[package].__file__ or ""
+    found = list(Path(place).parent.parent.glob(f"{package}-*.dist-info"))
+    if len(found) == 1:
+        return found[0].stem.removeprefix(f"{package}-")
+    from importlib import metadata
+
     return metadata.version(package)
 
 
