@@ -41,7 +41,7 @@ LATE = [
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    return write_jsonl(tmp_path / "d.jsonl", [*documents(60), {"text": "nul \0"}])
+    return write_jsonl(tmp_path / "d.jsonl", [*documents(60), {"text": None}])
 
 
 def undated(page: Path) -> str:

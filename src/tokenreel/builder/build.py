@@ -21,7 +21,7 @@ from tokenreel.builder.plan import CHUNK_BYTES, BuildPlan, Shuffle
 from tokenreel.builder.report import Account
 from tokenreel.builder.reported import REPORT_NOTE, finished_build, report_of
 from tokenreel.builder.settings import Made, changes, note_of, portable, settings_of
-from tokenreel.builder.spill import Spill, Summary
+from tokenreel.builder.spill import Spill, Summary, remove_half_done
 from tokenreel.builder.work import Chunk, divide, sendable
 from tokenreel.config.keywords import check_keywords
 from tokenreel.errors import ConfigError, EmptyError, ExistsError, MismatchError, SettingsError
@@ -52,6 +52,7 @@ class Built:
 
     store: Store
     report: dict[str, Any]
+    tokenizer: Tokenizer
     already_built: bool = False
 
 
@@ -244,7 +245,7 @@ def build(
         settings = settings_of(given, source, template=picked, end=end)
         made = Made(note=note_of(settings, source), facts=facts)
         if not replace and (kept := _finished(Path(out), made, can_seek=source.can_seek)):
-            return Built(store=kept, report=report_of(kept), already_built=True)
+            return Built(store=kept, report=report_of(kept), tokenizer=encoder, already_built=True)
         with (
             _open_writer(out, made, replace=replace, restart=restart) as writer,
             _keeping_what_is_finished(writer, runner),
@@ -278,7 +279,7 @@ def build(
             _refuse_empty(account, writer.path)
             spill.remove()
     store = open_store(out)
-    return Built(store=store, report=report_of(store))
+    return Built(store=store, report=report_of(store), tokenizer=encoder)
 
 
 class _Runner:
@@ -329,6 +330,9 @@ def _keeping_what_is_finished(writer: StoreWriter, runner: _Runner) -> Iterator[
         runner.close()  # from here on nobody writes into the folder
         if isinstance(error, EmptyError) or not writer.has_finished_work:
             writer.forget()
+        else:
+            for folder in (writer.path / BUILD_FOLDER).glob(f"{SPILL_PREFIX}*"):
+                remove_half_done(folder)
         raise
 
 

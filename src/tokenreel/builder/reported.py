@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from tokenreel.builder.page import report_page
+from tokenreel.builder.samples import samples_of
 from tokenreel.errors import TokenreelError
 from tokenreel.store.canonical import digest
 from tokenreel.store.door import open_store
@@ -21,6 +24,7 @@ from tokenreel.store.lock import BuildLock
 from tokenreel.store.manifest import MANIFEST_NAME, read_manifest
 from tokenreel.store.store import Store
 from tokenreel.store.target import BUILD_FOLDER, PLAN_NAME
+from tokenreel.text.tokenizers import Tokenizer
 
 REPORT_NOTE = "report"
 PAGE_NAME = "report.html"
@@ -65,8 +69,18 @@ def is_reported(path: Path) -> bool:
         return False
 
 
-def write_report(path: Path, report: Mapping[str, Any]) -> None:
+def write_report(path: Path, report: Mapping[str, Any], *, tokenizer: Tokenizer) -> None:
     """Write both files, report.json last: where it is, the page is too."""
-    page = report_page(f"{path.absolute().name}: how it was built", dict(report))
+    store = open_store(path, layout="native")
+    manifest = path / MANIFEST_NAME
+    # When the store came to exist, whenever it is reported on.
+    built = datetime.fromtimestamp(manifest.stat().st_mtime, UTC)
+    page = report_page(
+        f"{path.absolute().name}: how it was built",
+        report,
+        facts=asdict(read_manifest(manifest).facts),
+        date=f"{built:%Y-%m-%d %H:%M:%S} UTC",
+        samples=samples_of(store, tokenizer),
+    )
     LOCAL.write_whole(path / PAGE_NAME, page.encode("utf-8", "replace"))
     LOCAL.write_whole(path / REPORT_NAME, json.dumps(report, indent=2).encode() + b"\n")

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     )
     report = {"path": str(out), "fingerprint": built.store.fingerprint, **built.report}
     if not (built.already_built and is_reported(out)):
-        write_report(out, report)
+        write_report(out, report, tokenizer=built.tokenizer)
     result = {**report, "already_built": built.already_built}
     emit(args, result, lambda console: _draw(console, result))
     return 0
