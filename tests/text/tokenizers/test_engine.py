@@ -128,7 +128,7 @@ def test_a_difference_in_a_build_names_document_offset_and_both_ids() -> None:
     assert "web.jsonl:2: wrong 1.0 and the reference" in message
     assert "from token 8 on (character 7)" in message
     assert "ids (expected [33], got [34])" in message
-    assert "--tokenizer-engine reference" in message
+    assert 'tokenizer_engine="reference"' in message
 
 
 def test_a_difference_in_length_alone_is_a_difference() -> None:
