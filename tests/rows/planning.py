@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ from tokenreel.rows.episodes import Episodes
 from tokenreel.rows.packed import Packed
 from tokenreel.rows.pieces import Pieces
 from tokenreel.rows.plan_cache import plan_cache
+from tokenreel.rows.plan_file import HEADER
 from tokenreel.rows.windows import Windows
+from tokenreel.store.canonical import canonical_bytes, digest
 from tokenreel.store.filesystem import FileSystem
 from tokenreel.store.store import Store
 
@@ -70,6 +74,16 @@ def tree(folder: Path) -> dict[str, bytes]:
         for file in sorted(folder.rglob("*"))
         if file.is_file()
     }
+
+
+def vouch(folder: Path) -> None:
+    """Make the header of a plan vouch for the columns as they are now."""
+    header = json.loads((folder / HEADER).read_text())
+    for name in header["files"]:
+        data = (folder / name).read_bytes()
+        header["files"][name] = {"bytes": len(data), "sha256": sha256(data).hexdigest()}
+    del header["sha256"]
+    (folder / HEADER).write_bytes(canonical_bytes({**header, "sha256": digest(header)}))
 
 
 def finished_plans(path: Path) -> dict[str, bytes]:

@@ -22,6 +22,7 @@ from tests.rows.planning import (
     plan_folder,
     rows_of,
     tree,
+    vouch,
 )
 
 from tokenreel.errors import DamageError, FormatError
@@ -63,11 +64,14 @@ def damage_ledger(file: Path) -> None:
 def damage_shortened_with_its_header(file: Path) -> None:
     """Nothing is left of the column, and the header vouches for that."""
     os.truncate(file, 0)
-    header = json.loads(file.with_name(HEADER).read_text())
-    header["files"][file.name]["bytes"] = 0
-    del header["sha256"]
-    vouched = canonical_bytes({**header, "sha256": digest(header)})
-    file.with_name(HEADER).write_bytes(vouched)
+    vouch(file.parent)
+
+
+def damage_content(file: Path) -> None:
+    """A byte is another: sizes and header are as they were."""
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
 
 
 DAMAGES = [
@@ -77,6 +81,7 @@ DAMAGES = [
     damage_missing,
     damage_ledger,
     damage_shortened_with_its_header,
+    damage_content,
 ]
 
 
@@ -128,7 +133,8 @@ def test_a_plan_of_other_columns_is_refused_though_its_header_vouches_for_them(
     assert "there is no column '../../manifest.json' in such a plan" in str(problem)
 
 
-WILD = (-1, -(2**40), 2**31 - 1, 2**40)
+# The last two leave int64 when they are multiplied by the length of a window.
+WILD = (-1, -(2**40), 2**31 - 1, 2**40, 2**62, -(2**63))
 
 
 @pytest.mark.parametrize("bad", WILD)
@@ -142,6 +148,7 @@ def test_a_kept_window_that_cannot_be_is_damage_of_that_file(
     half = len(column) // 2
     column[half:] = bad
     column.tofile(file)
+    vouch(file.parent)
     damaged = rows_of(chats, kind)
     message = "kept: a row of the plan leads nowhere; remove the folder .plans/"
     damaged.pieces(np.arange(half))
@@ -161,6 +168,7 @@ def test_a_kept_window_of_another_document_is_not_given_out(chats: Store) -> Non
     whole = rows_of(chats, "windows")
     file = plan_folder(chats) / "kept"
     np.flip(np.fromfile(file, "<i8")).tofile(file)
+    vouch(file.parent)
     damaged = rows_of(chats, "windows")
     for number in range(len(CHAT_LENGTHS)):
         try:
@@ -181,6 +189,7 @@ def test_an_episode_that_cannot_be_is_damage_of_that_file(
     column = np.fromfile(file, {"start": "<i8", "length": "<u4"}[name])
     column[:] = np.array(bad).astype(column.dtype)
     column.tofile(file)
+    vouch(file.parent)
     damaged = rows_of(chats, "episodes")
     with pytest.raises(DamageError, match="a row of the plan leads nowhere") as caught:
         damaged.pieces(np.arange(damaged.num_rows))

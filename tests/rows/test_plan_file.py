@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shutil
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -23,16 +24,17 @@ from tests.rows.planning import (
     plan_folder,
     plan_of,
     tree,
+    vouch,
 )
 
-from tokenreel import open_store
+from tokenreel import Feed, Recipe, Source, open_store
 from tokenreel.errors import ConfigError, DamageError, FormatError, WriteError
 from tokenreel.inspect.verify import verify_store
+from tokenreel.rows import verified
 from tokenreel.rows.packed import Packed
 from tokenreel.rows.plan_cache import plan_cache
 from tokenreel.rows.plan_file import HEADER, check_plan, open_plan
 from tokenreel.rows.table import COLUMNS
-from tokenreel.store.canonical import canonical_bytes, digest
 from tokenreel.store.store import Store
 
 
@@ -61,12 +63,50 @@ def test_the_second_time_nothing_is_written(store: Store) -> None:
     assert again.operations == []
 
 
-def test_a_stored_plan_is_mapped_and_not_read(store: Store) -> None:
-    plan = plan_of(store)
+@pytest.mark.parametrize("mode", ["mmap", "pread"])
+@pytest.mark.parametrize("at_once", [verified.AT_ONCE_BYTES, 10])
+def test_only_a_large_plan_is_mapped_and_none_where_the_store_is_not(
+    store: Store, mode: str, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verified, "AT_ONCE_BYTES", at_once)
+    plan = plan_of(open_store(store.path, mode=mode))
+    is_mapped = mode == "mmap" and at_once == 10
     for name in COLUMNS:
         column = getattr(plan.table, name)
-        assert not column.flags.owndata
-        assert not column.flags.writeable
+        assert column.flags.owndata != is_mapped
+        assert column.tobytes() == (plan_folder(store) / name).read_bytes()
+
+
+@pytest.mark.parametrize("mode", ["mmap", "pread"])
+def test_a_large_plan_is_verified_in_the_background_and_its_damage_stops_the_feed(
+    store: Store, mode: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = Source(name="a", path=store.path, rows="packed", mode=mode)
+    recipe = Recipe(seq_len=11, global_batch_size=2, sources=[source])
+    Feed(recipe)
+    damage_content(plan_folder(store))
+    monkeypatch.setattr(verified, "AT_ONCE_BYTES", 10)
+    feed = Feed(recipe)
+    for thread in threading.enumerate():
+        if thread.name == "tokenreel-verify":
+            thread.join()
+    with pytest.raises(DamageError, match=r"positions: the file fails its checksum .*; remove"):
+        feed.batch(0)
+    assert "positions: the file fails its checksum" in caplog.text
+
+
+def test_a_plan_is_verified_once_in_a_process_and_again_when_it_was_touched(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan_of(store)
+    hashed: list[int] = []
+    compare = verified.compare
+    monkeypatch.setattr(verified, "compare", lambda *args: hashed.append(1) or compare(*args))
+    plan_of(store)
+    assert hashed == []
+    os.utime(plan_folder(store) / "lengths")
+    plan_of(store)
+    assert len(hashed) == 1
 
 
 def test_each_setting_has_a_plan_of_its_own(store: Store) -> None:
@@ -216,7 +256,14 @@ def damage_header_empty(folder: Path) -> None:
     (folder / HEADER).write_bytes(b"")
 
 
+def damage_content(folder: Path) -> None:
+    data = bytearray((folder / "positions").read_bytes())
+    data[8] ^= 1
+    (folder / "positions").write_bytes(data)
+
+
 DAMAGES = [
+    damage_content,
     damage_truncated,
     damage_longer,
     damage_missing,
@@ -282,12 +329,8 @@ def test_columns_that_make_no_table_are_refused_though_the_header_vouches_for_th
 ) -> None:
     plan_of(store)
     folder = plan_folder(store)
-    header = json.loads((folder / HEADER).read_text())
-    kept = COLUMNS[name].itemsize
-    (folder / name).write_bytes((folder / name).read_bytes()[:kept])
-    header["files"][name]["bytes"] = kept
-    del header["sha256"]
-    (folder / HEADER).write_bytes(canonical_bytes({**header, "sha256": digest(header)}))
+    (folder / name).write_bytes((folder / name).read_bytes()[: COLUMNS[name].itemsize])
+    vouch(folder)
     with pytest.raises(DamageError, match=r"the columns make no table .*as many pieces in every"):
         open_plan(folder, {})
 
@@ -302,6 +345,7 @@ def test_a_row_that_leads_nowhere_is_damage_and_says_what_to_do(
     column = np.fromfile(file, COLUMNS[name])
     column[1:] = bad
     column.tofile(file)
+    vouch(file.parent)
     damaged = plan_of(store)
     with pytest.raises(DamageError, match=r"leads nowhere; remove the folder \.plans"):
         damaged.pieces(np.arange(damaged.num_rows))
@@ -314,6 +358,7 @@ def test_a_way_back_that_leads_nowhere_is_damage_of_that_file(store: Store, bad:
     column = np.fromfile(file, COLUMNS["by_document"])
     column[:] = bad
     column.tofile(file)
+    vouch(file.parent)
     damaged = plan_of(store)
     for document in range(len(LENGTHS)):
         with pytest.raises(DamageError) as caught:
@@ -331,6 +376,7 @@ def test_one_wrong_entry_of_the_way_back_hides_no_document_silently(store: Store
         column = good.copy()
         column[at] = len(good) + 5
         column.tofile(file)
+        vouch(file.parent)
         damaged = plan_of(store)
         for number, expected in enumerate(whole):
             try:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from tokenreel.errors import MismatchError
+from tokenreel.errors import ConfigError, MismatchError
 from tokenreel.feed.recipe import Recipe, Source
 from tokenreel.order.deal import Deal, deal_key
 from tokenreel.order.order import Order, SourceRows
@@ -16,12 +17,13 @@ from tokenreel.rows.plan_cache import PlanCache, plan_cache
 from tokenreel.rows.untrained import needs_survey
 from tokenreel.rows.windows import Windows
 from tokenreel.store.door import open_store
+from tokenreel.store.split import Split
 from tokenreel.store.store import Store
 
 
-def open_source(source: Source) -> Store:
-    """Open the store of a source."""
-    return open_store(
+def open_source(source: Source, *, check_ids: bool | int = False) -> Store:
+    """Open the store of a source; `check_ids` as a Feed has it."""
+    store = open_store(
         source.path,
         layout=source.layout,
         dtype=source.dtype,
@@ -29,6 +31,25 @@ def open_source(source: Source) -> Store:
         eos_id=source.eos_id,
         mode=source.mode,
     )
+    return store if check_ids is False else checking_ids(store, source.name, check_ids)
+
+
+def checking_ids(store: Store, name: str, vocab_size: bool | int) -> Store:
+    """Return a store that refuses ids outside a vocabulary; True: its own."""
+    limit = store.vocab_size if vocab_size is True else vocab_size
+    if limit is None or limit < 1:
+        raise ConfigError(
+            f"source {name!r}: there is no vocabulary to check ids against",
+            where=store.path,
+            expected="a store that records its vocabulary, or check_ids of 1 or more",
+            actual=None if limit is None else limit,
+            remedy="give the source its vocab_size, or the model's as check_ids",
+        )
+    splits = {
+        split.name: Split(split.name, [shard.checking_ids(limit) for shard in split.shards])
+        for split in store.splits.values()
+    }
+    return replace(store, splits=splits)
 
 
 def check_tokenizers(sources: Sequence[Source], stores: Sequence[Store]) -> None:

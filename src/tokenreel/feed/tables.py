@@ -198,8 +198,11 @@ class Tables:
     def _open_shards(self, places: Set[int]) -> Laid:
         """Return tables in which these shards are open, whatever is let go for it."""
         with MAPPINGS.lock:
+            opened: dict[int, tuple[np.ndarray, Arrays]] = {}
+            while missing := places - self._laid.held.keys() - opened.keys():
+                # To map one shard may let another go, also of these.
+                opened |= {place: self._open_shard(place) for place in missing}
             laid = self._laid
-            opened = {place: self._open_shard(place) for place in places if place not in laid.held}
             shards = laid.shards.copy()
             for place, (entry, _) in opened.items():
                 shards[place] = entry

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from tokenreel.errors import DamageError, StoreError, TokenreelError, VocabularyError
-from tokenreel.inspect.plans import plan_problems
+from tokenreel.inspect.plans import plan_problems, store_plan_problems
 from tokenreel.inspect.structure import check_shard_structure, leftover_notes
 from tokenreel.inspect.verdict import Verdict
 from tokenreel.progress import SILENT, Progress
@@ -258,6 +258,7 @@ def _verify_foreign(store: Store, progress: Progress) -> Verdict:
                 progress.advance(stop - start)
         except TokenreelError as error:
             problems.append(error)
+    problems += store_plan_problems(store)
     files = [file for shard in shards for file in shard.files]
     return Verdict(
         path=store.path,

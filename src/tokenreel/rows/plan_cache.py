@@ -1,11 +1,12 @@
 """Where the plans of a store are kept: `.plans/` in the store, else the user's cache folder.
 
 A plan has the name of what it depends on: the store's content, the split, the settings.
-So a plan never has to be declared out of date. Of processes that need the same plan at the
-same time, such as the ranks of a run, one makes it while the others wait; where folders
-cannot be locked each makes it, and they end with the same bytes. A damaged plan is made
-again. Plans of a store that was replaced stay until someone removes `.plans/`; nothing
-needs them.
+So a plan never has to be declared out of date. The content of foreign files is known by
+samples alone (store/fingerprint.py): sizes and times of their files are in the name too. Of
+processes that need the same plan at the same time, such as the ranks of a run, one makes it
+while the others wait; where folders cannot be locked each makes it, and they end with the
+same bytes. A damaged plan is made again. Plans of a store that was replaced stay until
+someone removes `.plans/`; nothing needs them.
 
 Windows and episodes need no plan on disk (`load_or_make`): where it cannot be kept it is
 made in memory, at every start, and a warning says why.
@@ -27,6 +28,7 @@ from tokenreel.rows.columns import Columns, T
 from tokenreel.rows.plan_file import FORMAT, VERSION, Ledger, Plan, open_plan, write_plan
 from tokenreel.store.canonical import digest
 from tokenreel.store.filesystem import LOCAL, FileSystem
+from tokenreel.store.fingerprint import file_stamp
 from tokenreel.store.store import Store
 
 FOLDER = ".plans"
@@ -38,10 +40,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanCache:
-    """The folders in which plans of one store are looked for; the first that can be is written."""
+    """The folders in which plans of one store are looked for; the first that can be is written.
+
+    stamp: of foreign files, a digest of their sizes and times. mode: pread, and no plan is mapped.
+    """
 
     fingerprint: str
     folders: tuple[Path, ...]
+    stamp: str | None = None
+    mode: str = "mmap"
     filesystem: FileSystem = LOCAL
 
     def load(
@@ -53,18 +60,20 @@ class PlanCache:
         make: Callable[[Ledger], Iterable[T]],
     ) -> Plan[T]:
         """Return a plan, made if it is not there; `make` yields its blocks and fills the ledger."""
-        identity = {
+        identity: dict[str, object] = {
             "format": FORMAT,
             "version": VERSION,
             "fingerprint": self.fingerprint,
             "split": split,
             "settings": dict(settings),
         }
+        if self.stamp is not None:
+            identity["stamp"] = self.stamp
         name = digest(identity)[:KEY_CHARACTERS]
         for folder in self.folders:
             if (folder / name).exists():
                 try:
-                    return open_plan(folder / name, identity, columns)
+                    return open_plan(folder / name, identity, columns, mode=self.mode)
                 except StoreError as error:
                     logger.warning("a damaged plan is made again: %s", error)
         for folder in self.folders:
@@ -85,7 +94,7 @@ class PlanCache:
         self.filesystem.make_dir(folder.parent)
         with _turn_in(folder.parent):
             with suppress(StoreError):  # the one that was waited for may have made it
-                return open_plan(folder, identity, columns)
+                return open_plan(folder, identity, columns, mode=self.mode)
             ledger: Ledger = {}
             write_plan(
                 folder,
@@ -95,7 +104,7 @@ class PlanCache:
                 ledger=ledger,
                 filesystem=self.filesystem,
             )
-            return open_plan(folder, identity, columns)
+            return open_plan(folder, identity, columns, mode=self.mode)
 
 
 def load_or_make(
@@ -136,12 +145,20 @@ def _is_read_only(error: WriteError) -> bool:
     return isinstance(error.__cause__, OSError) and error.__cause__.errno in READ_ONLY
 
 
-def plan_cache(store: Store, *, filesystem: FileSystem = LOCAL) -> PlanCache:
-    """Return the place for the plans of a store."""
+def plan_folders(store: Store) -> tuple[Path, Path]:
+    """Return where the plans of a store may lie: beside it, and among those of all stores."""
     beside = store.path if store.path.is_dir() else store.path.parent
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return beside / FOLDER, Path(base) / "tokenreel" / "plans"
+
+
+def plan_cache(store: Store, *, filesystem: FileSystem = LOCAL) -> PlanCache:
+    """Return the place for the plans of a store."""
+    shards = [shard for split in store.splits.values() for shard in split.shards]
     return PlanCache(
         fingerprint=store.fingerprint,
-        folders=(beside / FOLDER, Path(base) / "tokenreel" / "plans"),
+        folders=plan_folders(store),
+        stamp=None if store.manifest is not None else file_stamp(shards),
+        mode=shards[0].mode,
         filesystem=filesystem,
     )

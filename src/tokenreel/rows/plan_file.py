@@ -1,4 +1,4 @@
-"""Plans on disk: columns of numbers, mapped when they are opened.
+"""Plans on disk: columns of numbers, read when they are opened, or mapped if they are large.
 
     <key>/plan.json      canonical JSON: what the plan is of, ledger, sizes, SHA-256
 
@@ -20,8 +20,9 @@
     <key>/prefix_start   int64 [rows]       tokens that stand before these, and how many
     <key>/prefix_length  uint32 [rows]
 
-All little-endian. Opening costs the same for any number of rows: the header, which vouches
-for itself, and the sizes are checked; `check_plan` reads it all. A plan is written under a
+All little-endian. The header vouches for itself and for the columns, which are held against
+it once in a process (verified.py): at open, or in the background above 64 MiB, so that opening
+takes no longer for more rows than these. A plan is written under a
 temporary name and appears whole, by the rename of its folder.
 """
 
@@ -44,6 +45,7 @@ import numpy as np
 from tokenreel.errors import DamageError, FormatError, StoreError, WriteError
 from tokenreel.rows.columns import Arrays, Columns, T
 from tokenreel.rows.table import TABLE
+from tokenreel.rows.verified import check_bytes, load_columns
 from tokenreel.store.arrays import ArrayFile
 from tokenreel.store.canonical import canonical_bytes, digest, read_canonical
 from tokenreel.store.filesystem import TEMPORARY_SUFFIX, FileSystem, OutputFile
@@ -52,7 +54,6 @@ FORMAT = "tokenreel-plan"
 VERSION = 1
 HEADER = "plan.json"
 LEFTOVER_SECONDS = 24 * 3600
-HASHED_BYTES = 1 << 22
 ATTEMPTS = 5  # to take a name that other planners take and free as well
 
 logger = logging.getLogger(__name__)
@@ -186,10 +187,17 @@ def _sweep(folder: Path, filesystem: FileSystem) -> None:
 
 
 def open_plan(
-    folder: Path, identity: Mapping[str, object], columns: Columns[Any] = TABLE
+    folder: Path,
+    identity: Mapping[str, object],
+    columns: Columns[Any] = TABLE,
+    *,
+    mode: str = "mmap",
 ) -> Plan[Any]:
-    """Map a plan after checking its header and sizes, or raise StoreError."""
-    header = _read_header(folder)
+    """Open a plan after checking its header, sizes and bytes, or raise StoreError.
+
+    `mode` pread maps nothing, however large the plan is.
+    """
+    header = read_header(folder)
     for name, expected in identity.items():
         if header.get(name) != expected:
             raise FormatError(
@@ -199,27 +207,30 @@ def open_plan(
                 actual=header.get(name),
             )
     files = _files(folder, header, columns.dtypes)
-    content = columns.whole({file.path.name: file.map() for file in files}, folder / HEADER)
+    digests = {name: str(facts["sha256"]) for name, facts in header["files"].items()}
+    loaded = load_columns(files, digests, mode=mode)
+    content = columns.whole(loaded, folder / HEADER)
     return Plan(content=content, ledger=dict(header["ledger"]), folder=folder)
 
 
 def check_plan(folder: Path) -> list[StoreError]:
     """Return what is wrong with a plan on disk; every byte of it is read."""
     try:
-        header = _read_header(folder)
+        header = read_header(folder)
         files = _files(folder, header, dict.fromkeys(header["files"], np.dtype("u1")))
     except StoreError as error:
         return [error]
     problems: list[StoreError] = []
     for file in files:
         try:
-            _check_bytes(file, header["files"][file.path.name]["sha256"])
+            check_bytes(file, header["files"][file.path.name]["sha256"])
         except StoreError as error:
             problems.append(error)
     return problems
 
 
-def _read_header(folder: Path) -> dict[str, Any]:
+def read_header(folder: Path) -> dict[str, Any]:
+    """Return the header of a plan, which vouches for itself, or raise StoreError."""
     path = folder / HEADER
     header: dict[str, Any] = read_canonical(path)
     content = {name: value for name, value in header.items() if name != "sha256"}
@@ -251,18 +262,3 @@ def _files(folder: Path, header: dict[str, Any], dtypes: Mapping[str, np.dtype])
         files.append(ArrayFile(path=folder / name, dtype=dtypes[name], count=count))
         files[-1].check_size()
     return files
-
-
-def _check_bytes(file: ArrayFile, expected: str) -> None:
-    hasher = hashlib.sha256()
-    step = HASHED_BYTES // file.dtype.itemsize
-    for start in range(0, file.count, step):
-        hasher.update(file.read(start, min(start + step, file.count)).data)
-    if hasher.hexdigest() != expected:
-        raise DamageError(
-            "the file fails its checksum",
-            where=file.path,
-            expected=expected,
-            actual=hasher.hexdigest(),
-            remedy="remove the folder: the plan is made again when it is needed",
-        )

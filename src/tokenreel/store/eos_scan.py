@@ -78,6 +78,7 @@ def index_file(sidecar: Sidecar, *, mode: str) -> IndexFile:
         count=sidecar.num_documents,
         load=lambda: _load(sidecar, mode),
         is_mapped=mode == "mmap",
+        is_scanned=True,
     )
 
 

@@ -155,6 +155,7 @@ def map_file(path: Path) -> Any:
     """Return the bytes of a file that is not empty, mapped; OSError or LimitError if it cannot."""
     extension = native.extension()
     if hasattr(extension, "Mapping"):
+        sys.audit("open", str(path), "rb", os.O_RDONLY)  # as Python's open does
         return with_descriptor(lambda: extension.Mapping(path), path)  # type: ignore[union-attr]
     options = {} if needs_descriptors() else {"trackfd": False}
 

@@ -29,12 +29,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFile:
-    """A document index that is loaded when first asked; `is_mapped` if it is then in no memory."""
+    """A document index that is loaded when first asked.
+
+    `is_mapped`: it is then in no memory of its own. `is_scanned`: it was found by end tokens,
+    and is not of the store.
+    """
 
     path: Path
     count: int
     load: Callable[[], DocumentIndex]
     is_mapped: bool = False
+    is_scanned: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

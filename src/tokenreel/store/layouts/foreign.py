@@ -9,7 +9,7 @@ split, because a wrong dtype shows in any of them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import numpy as np
 from tokenreel.errors import ConfigError, DamageError, FormatError, MissingFileError
 from tokenreel.store.arrays import ArrayFile
 from tokenreel.store.eos_scan import index_file, open_sidecar
-from tokenreel.store.fingerprint import sampled_fingerprint
+from tokenreel.store.fingerprint import foreign_fingerprint
 from tokenreel.store.layouts.listing import BROKEN, split_order
 from tokenreel.store.layouts.metadata import Metadata
 from tokenreel.store.options import OpenOptions, check_edges, infer_dtype
@@ -67,7 +67,7 @@ def agree_dtype(options: OpenOptions, headers: Mapping[Path, np.dtype]) -> Decla
                 where=path,
                 expected=f"{dtype.name} as in {first.name}",
                 actual=other.name,
-                remedy="choose files that belong together (file_pattern=…, --file-pattern)",
+                remedy="choose files that belong together (file_pattern=…)",
             )
     if options.dtype is None:
         return Declared(dtype=dtype, source=first.name)
@@ -126,7 +126,7 @@ def assemble(
 ) -> Store:
     """Check the shards against what is declared and make the store of them."""
     vocab_size = options.vocab_size or metadata.vocab_size
-    files = [file for split in shards.values() for shard in split for file in _files(shard)]
+    files = [shard for split in shards.values() for shard in split]  # as they are, not as scanned
     facts: dict[str, object] = {"layout": layout, "dtype": declared.dtype.name}
     if any(shard.index_file is None for split in shards.values() for shard in split):
         facts["eos_id"] = options.eos_id
@@ -148,17 +148,11 @@ def assemble(
         dtype=declared.dtype,
         dtype_source=declared.source,
         splits=splits,
-        make_fingerprint=lambda: sampled_fingerprint(root, files, facts=facts),
+        make_fingerprint=lambda: foreign_fingerprint(root, files, facts=facts),
         vocab_size=vocab_size,
         tokenizer=metadata.tokenizer,
         metadata=metadata.content,
     )
-
-
-def _files(shard: Shard) -> Iterable[Path]:
-    yield from (file.path for file in shard.files)
-    if shard.index_file is not None:
-        yield shard.index_file.path
 
 
 def _with_documents(
