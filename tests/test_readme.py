@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import doctest
 import importlib
 import json
@@ -17,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tokenreel.cli.main import full_parser, main
-from tokenreel.errors import ConfigError
+from tokenreel.cli.usage import MisuseError
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -154,7 +153,7 @@ def test_every_link_leads_somewhere() -> None:
 
 
 def test_a_command_that_is_not_there_would_be_found() -> None:
-    with pytest.raises((SystemExit, argparse.ArgumentError, ConfigError)):
+    with pytest.raises(MisuseError, match="--tokenizer"):
         full_parser().parse_args(["build", "a.jsonl", "--out", "b", "--tokeniser", "byte"])
 
 

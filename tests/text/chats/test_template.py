@@ -148,14 +148,14 @@ def test_a_template_does_not_fit_where_one_control_token_is_missing(template: Te
         assert all(token in str(caught.value.expected) for token in template.controls)
         assert all(name in str(caught.value.expected) for name in BUILT_IN)
         assert caught.value.actual == ", ".join(rest)
-        assert "--template" in str(caught.value.remedy)
+        assert "template=" in str(caught.value.remedy)
 
 
 def test_several_templates_that_fit_are_named_and_none_is_taken(byte: Tokenizer) -> None:
     with pytest.raises(ConfigError, match=r"several chat templates \(got ngpt, chatml, llama3\)"):
         fitting_template(byte)
     two = byte_tokenizer([*BUILT_IN["llama3"].controls, *CHATML.controls])
-    with pytest.raises(ConfigError, match=r"got chatml, llama3\); say which one .*--template"):
+    with pytest.raises(ConfigError, match=r"got chatml, llama3\); say which one .*template="):
         fitting_template(two)
 
 

@@ -169,9 +169,9 @@ def test_a_finished_tokenizer_is_not_overwritten(corpus: Path, tmp_path: Path) -
         (
             b"fine\nab\xffcd",
             InputError,
-            r"in\.txt: no UTF-8 \(invalid start byte\) at byte 7.*--on-bad",
+            r"in\.txt: no UTF-8 \(invalid start byte\) at byte 7.*on_bad=.skip",
         ),
-        (b"too little", ConfigError, r"text.*(--vocab-size|--round-to 1)"),
+        (b"too little", ConfigError, r"text.*(vocab_size or round_to|round_to=1)"),
     ],
 )
 def test_text_that_cannot_be_used_is_an_error_and_writes_nothing(
@@ -194,7 +194,7 @@ def test_text_that_cannot_be_used_is_an_error_and_writes_nothing(
         ({"out": "t.bin"}, r"t\.bin: the ending .*\.json for byte-level BPE.*got \.bin"),
         ({"vocab_size": 200}, r"bytes and control tokens alone are 260 \(expected more than 260"),
         ({"vocab_size": 0, "round_to": 512}, "expected more than 260, got 0"),
-        ({"round_to": 0}, r"multiple of this .*--round-to.*got 0"),
+        ({"round_to": 0}, r"multiple of this .*round_to of 1 or more, got 0"),
         ({"specials": ["<a>", "<a>"]}, "control tokens must differ"),
         ({"specials": "<a>"}, "control tokens are a list"),
         ({"on_bad": "ignore"}, "on_bad is not a known policy"),
@@ -254,7 +254,7 @@ def test_too_little_text_says_how_large_a_vocabulary_it_gives(tmp_path: Path) ->
     possible = int(str(caught.value.remedy).split(": ")[1].split(" ")[0])
     trained = train_tokenizer(texts=texts, out=tmp_path / "t.json", vocab_size=possible)
     assert trained.vocab_size == possible and possible % 128 == 0
-    with pytest.raises(ConfigError, match="--round-to 1"):
+    with pytest.raises(ConfigError, match="round_to=1"):
         train_tokenizer(texts=["so it goes " * 9], out=tmp_path / "u.json", vocab_size=262)
 
 

@@ -158,5 +158,5 @@ def test_a_chat_that_cannot_be_read_is_an_error_or_is_counted(tmp_path: Path) ->
 
 def test_documents_are_no_chats(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("words")
-    with pytest.raises(InputError, match=r"documents, not chats; train without .*--chat"):
+    with pytest.raises(InputError, match=r"documents, not chats; train without chat=True"):
         read_sources([tmp_path / "a.txt"], Reading(is_chat=True))
