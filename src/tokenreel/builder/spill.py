@@ -75,6 +75,12 @@ class Summary:
 FIELDS = tuple(item.name for item in fields(Summary))
 
 
+def remove_half_done(folder: Path) -> None:
+    """Remove chunks that were being written by workers that are gone, and what they were at."""
+    for path in (*folder.glob("*.tmp"), *folder.glob("*.at")):
+        path.unlink(missing_ok=True)
+
+
 class Spill:
     """The folder that holds the encoded chunks of one build."""
 
@@ -85,8 +91,7 @@ class Spill:
     def begin(self) -> None:
         """Make the folder, and remove what a build that was killed left half-done."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        for path in (*self.folder.glob("*.tmp"), *self.folder.glob("*.at")):
-            path.unlink(missing_ok=True)
+        remove_half_done(self.folder)
 
     def remove(self) -> None:
         """Remove the folder, all at once: half a folder is never taken for a build's chunks."""
