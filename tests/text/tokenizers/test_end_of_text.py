@@ -105,7 +105,7 @@ def test_several_usual_spellings_and_no_declaration_are_an_error_that_names_them
     assert str(caught.value) == (
         "the tokenizer declares no end token, and has several that usually are one (expected "
         "eos_token in tokenizer_config.json, got <|endoftext|>, </s>); name its end token "
-        "(end_token=…, --end-token; eos_token_id in settings), or append none"
+        "(end_token=…, eos_token_id in settings), or append none"
     )
     assert BuildPlan(end_token="</s>").end_id(tokenizer) == 2
     assert BuildPlan(end_token=None).end_id(tokenizer) is None
@@ -205,7 +205,7 @@ def test_a_declared_word_is_taken_only_if_no_merges_lead_to_it(tmp_path: Path) -
         "the end token is declared in tokenizer_config.json, but it is an ordinary token, which "
         "text can spell (expected EOS, got no control tokens); give the end a special token of "
         "its own among the added_tokens of tokenizer.json; or name its end token (end_token=…, "
-        "--end-token; eos_token_id in settings), or append none"
+        "eos_token_id in settings), or append none"
     )
     assert load_tokenizer(folder).encode_batch(["EOS"]).ids.tolist() == [4]
 
