@@ -193,6 +193,6 @@ def test_a_finished_store_is_not_touched_by_a_builder_that_may_not_replace_it(
         StoreWriter(path, **SMALL)
     assert str(caught.value) == (
         f"{path}: a finished store is here; stores are never changed; "
-        "choose another folder, or ask to replace it"
+        "choose another folder, or pass replace=True"
     )
     assert path.stat().st_mtime_ns == before

@@ -57,7 +57,7 @@ def test_another_build_in_the_same_folder_is_told_what_differs(
     assert str(caught.value) == (
         f"{path}: an unfinished build of something else is here; differing: {field} "
         f"(expected {known[field]!r}, got {value!r}); "
-        "build that one to its end, or restart to begin anew"
+        "build that one to its end, or pass restart=True to begin anew"
     )
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
 
@@ -90,7 +90,7 @@ def test_other_documents_are_told_from_those_of_the_unfinished_build(tmp_path: P
     )
     assert caught.value.where == str(path / "train/shard_00000")
     assert set(caught.value.differing) == {"record_sha256"}
-    assert caught.value.remedy == "add the same documents again, or restart to begin anew"
+    assert caught.value.remedy == "add the same documents again, or pass restart=True to begin anew"
     build(path)
     assert read_all(path) == as_lists(BOOKS)
 
@@ -140,7 +140,7 @@ def test_fewer_documents_than_are_finished_are_an_error(tmp_path: Path) -> None:
     assert str(caught.value) == (
         "split train: fewer documents were added than the unfinished build already holds; "
         "differing: documents (expected 2, got 1); "
-        "add the same documents again, or restart to begin anew"
+        "add the same documents again, or pass restart=True to begin anew"
     )
 
 
@@ -150,7 +150,7 @@ def test_a_split_that_was_begun_and_then_forgotten_is_an_error(tmp_path: Path) -
     with pytest.raises(MismatchError) as caught:
         build(path, {"train": [[1]]})
     assert caught.value.differing == {"splits": (["train", "val"], ["train"])}
-    assert caught.value.remedy == "add or resume every split, or restart to begin anew"
+    assert caught.value.remedy == "add or resume every split, or pass restart=True to begin anew"
     build(path, {"train": [[1]]}, restart=True)
     assert read_all(path) == {"train": [[1]]}
     assert not (path / "val").exists()

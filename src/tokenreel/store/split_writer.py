@@ -23,7 +23,7 @@ from tokenreel.store.narrow import OutOfVocabularyError
 from tokenreel.store.shard_writer import ShardWriter, shard_name
 from tokenreel.store.target import BuildTarget
 
-SAME_AGAIN = "add the same documents again, or restart to begin anew"
+SAME_AGAIN = "add the same documents again, or pass restart=True to begin anew"
 
 
 class SplitWriter:
