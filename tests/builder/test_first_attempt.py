@@ -44,6 +44,7 @@ def source(tmp_path: Path) -> Path:
         (documents(9), {"chat": True}, "no known shape of chat"),
         (documents(9), {"max_retries": 2}, "max_retries does not apply to this source"),
         (documents(9), {"shard_size": 0}, "bad shard_size"),
+        (documents(9), {"template": "chatml"}, "template does not apply to documents; pass chat=T"),
         (chats(9), {"chat": True, "template": "llama3"}, "no control token"),
         (chats(9), {"chat": True, "template": "nope"}, "no template 'nope'"),
         (chats(9), {"chat": True, "policy": {"tool": 1.0}}, "trains tool results"),

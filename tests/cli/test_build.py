@@ -62,7 +62,7 @@ def test_chats_are_built_and_the_report_is_json(
             "--val-frac and --val-tokens exclude each other",
         ),
         (["--shuffle-buffer", "0"], 2, "bad --shuffle-buffer (expected >= 1, got 0)"),
-        (["--workers", "0"], 2, "bad workers (expected >= 1, got 0)"),
+        (["--workers", "0"], 2, "bad --workers (expected >= 1, got 0)"),
         (["--end-token", "<nope>"], 2, "no such end token"),
         (
             ["--text-key", "body"],

@@ -215,6 +215,10 @@ def build(
         if given[name] < 1:
             raise ConfigError(f"bad {name}", expected=">= 1", actual=given[name])
     chat = chat or chats is not None
+    if template is not None and not chat:
+        raise ConfigError(
+            "template does not apply to documents", remedy="pass chat=True, or leave it out"
+        )
     reading = {name: given[name] for name in READING}
     source = open_inputs(sources, texts=texts, chats=chats, chat=chat, reading=reading)
     encoder = load_tokenizer(tokenizer, engine=tokenizer_engine)

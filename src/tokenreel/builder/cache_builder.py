@@ -106,7 +106,7 @@ class CacheBuilder:
                 out=folder,
                 tokenizer=self.tokenizer,
                 chat=chat,
-                template=NGPT,
+                template=NGPT if chat else None,
                 workers=self.workers,
                 shard_size=shard_bytes,
                 progress=self.progress,

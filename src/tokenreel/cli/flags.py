@@ -18,10 +18,11 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Iterable
+from os import PathLike
 from typing import Any
 
 from tokenreel.cli.sizes import size_argument
-from tokenreel.config.hints import choices_of
+from tokenreel.config.hints import choices_of, parts_of
 from tokenreel.config.keywords import hints_of
 
 SIZES = ("_size", "_bytes")
@@ -67,7 +68,9 @@ def _add(
         return
     read = size_argument if name.endswith(SIZES) else (kinds or [str])[0]
     choices = choices_of(hint)
-    settings |= {"choices": choices} if choices else {"type": read, "metavar": METAVARS[read]}
+    is_path = hint is Any or any(typing.get_origin(part) is PathLike for part in parts_of(hint))
+    metavar = "PATH" if is_path else METAVARS[read]
+    settings |= {"choices": choices} if choices else {"type": read, "metavar": metavar}
     parser.add_argument(flag_of(name), **settings)
     if default not in (None, inspect.Parameter.empty) and type(None) in typing.get_args(hint):
         none = {"dest": name, "action": "store_const", "const": None, "default": default}

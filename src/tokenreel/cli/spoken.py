@@ -16,9 +16,10 @@ from tokenreel.errors import TokenreelError
 
 # A keyword with its value, unless it is inside of a word, a path or a quotation.
 GIVEN = re.compile(r"""(?<![\w"'./=-])([a-z][a-z_]*)=(True|False|None|"[^"]*"|'[^']*'|…|\d+)""")
-# A keyword by itself is known by its underscore; "seed: 42 → 7" by the arrow.
+# A keyword by itself is known by its underscore, or by what is said of it.
 NAMED = re.compile(r"""(?<![\w"'./=-])([a-z]+(?:_[a-z]+)+)(?![\w"'./=(-])""")
 CHANGED = re.compile(r"""(?<![\w"'./=-])([a-z][a-z_]*)(?=: [^;]* → )""")
+WRONG = re.compile(r"(?<=\bbad )([a-z]+)$|^([a-z]+)(?= does not apply )")
 
 
 def spoken(error: TokenreelError, flags: Set[str]) -> str:
@@ -44,7 +45,7 @@ def in_flags(text: str, flags: Set[str]) -> str:
     '--no-end-token, or --val-frac and shuffle'
     """
     text = GIVEN.sub(lambda found: _given(found, flags), text)
-    for pattern in (CHANGED, NAMED):
+    for pattern in (CHANGED, WRONG, NAMED):
         text = pattern.sub(lambda found: _named(found, flags), text)
     return text
 
@@ -63,7 +64,7 @@ def _given(found: re.Match[str], flags: Set[str]) -> str:
 
 
 def _named(found: re.Match[str], flags: Set[str]) -> str:
-    flag = flag_of(found[1])
+    flag = flag_of(found[0])
     return flag if flag in flags else found[0]
 
 
