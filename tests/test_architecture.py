@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src"
-BASE = {"errors", "progress", "native", "seeds", "config"}
+BASE = {"errors", "progress", "native", "seeds", "config", "display"}
 # Each room may import itself, the base and what stands here; who is not here is read by none.
 ROOMS = {
     "text": set[str](),
@@ -30,7 +30,17 @@ ROOMS = {
 }
 ADAPTERS = {"torch", "jax", "grain"}  # each room of the framework of its name
 OUTSIDE = {"cli", "demo", "__main__", "__init__"}  # they may import every room
-CORE = ("store", "rows", "order", "errors.py", "progress.py", "seeds.py", "native", "config")
+CORE = (
+    "store",
+    "rows",
+    "order",
+    "errors.py",
+    "progress.py",
+    "seeds.py",
+    "native",
+    "config",
+    "display.py",
+)
 HEAVY = ["torch", "jax", "datasets", "transformers", "rich", "yaml", "pydantic", "tokenizers"]
 HEAVY += ["sentencepiece", "tiktoken", "gigatoken", "pyarrow", "zstandard", "orjson", "xxhash"]
 HEAVY += ["ray"]

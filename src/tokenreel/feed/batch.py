@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from os import PathLike
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from tokenreel.display import never_raising
+from tokenreel.feed.show import ShownBatch, load_tokenizer, told_batch
+
+if TYPE_CHECKING:
+    from tokenreel.text.tokenizers import Tokenizer
 
 
 @dataclass(slots=True, kw_only=True, eq=False)  # frozen, it would take 1.5 µs longer to make
@@ -66,3 +74,25 @@ class Batch:
         begins = np.ones(flat.shape, bool)
         begins[:, 1:] = flat[:, 1:] != flat[:, :-1]
         return np.append(np.flatnonzero(begins.reshape(-1)), flat.size).astype(np.int32)
+
+    def show(
+        self,
+        tokenizer: str | PathLike[str] | Tokenizer | None = None,
+        *,
+        rows: int = 8,
+        tokens: int = 128,
+    ) -> ShownBatch:
+        """Show the first rows token by token: which are trained, masked, padding.
+
+        With a tokenizer their text, else their ids; coloured in a notebook, in brackets where
+        they are trained elsewhere.
+        """
+        decode = None if tokenizer is None else load_tokenizer(tokenizer).decode
+        return ShownBatch(batch=self, decode=decode, rows=rows, tokens=tokens)
+
+    @never_raising
+    def __repr__(self) -> str:
+        return told_batch(self)
+
+    def _repr_html_(self) -> str:
+        return self.show()._repr_html_()

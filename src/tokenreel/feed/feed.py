@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenreel.config.settings import identity_of
+from tokenreel.display import never_raising
 from tokenreel.errors import ConfigError, EndlessError
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.batcher import Batcher
@@ -24,6 +25,7 @@ from tokenreel.feed.denominators import Denominators
 from tokenreel.feed.ending import Ending, beyond, find_ending
 from tokenreel.feed.prefetch import checked_threads
 from tokenreel.feed.recipe import Recipe
+from tokenreel.feed.show import ShownBatch, feed_html, load_tokenizer, told_feed
 from tokenreel.feed.sources import check_tokenizers, deal_rows, open_source, order_rows, plan_rows
 from tokenreel.feed.state import Change, check_room, check_state, make_state, named_changes
 from tokenreel.feed.streaming import stream_batches
@@ -290,6 +292,26 @@ class Feed:
         """
         return explain(self, step, tokenizer=tokenizer, force_tokenizer=force_tokenizer)
 
+    def show(
+        self,
+        step: int,
+        *,
+        tokenizer: str | PathLike[str] | Tokenizer | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+        rows: int = 8,
+        tokens: int = 128,
+    ) -> ShownBatch:
+        """Show the first rows of a step token by token: see Batch.show.
+
+        A tokenizer other than that of the stores is refused.
+        """
+        batch = self.batch(step, rank=rank, world_size=world_size)
+        if tokenizer is not None:
+            tokenizer = load_tokenizer(tokenizer)
+            self.check_tokenizer(tokenizer.fingerprint)
+        return batch.show(tokenizer, rows=rows, tokens=tokens)
+
     def check_tokenizer(self, fingerprint: str) -> None:
         """Raise MismatchError unless all stores are of the tokenizer with this fingerprint.
 
@@ -345,6 +367,13 @@ class Feed:
         self._changes = changes
         self.step = state["step"]
         self._num_loads += 1
+
+    @never_raising
+    def __repr__(self) -> str:
+        return told_feed(self)
+
+    def _repr_html_(self) -> str:
+        return feed_html(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy as the recipe and the state, some kilobytes; no token is sent."""

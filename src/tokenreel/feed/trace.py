@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokenreel.display import MOST_LINES, count_of, few, named, never_raising
 from tokenreel.errors import ConfigError, StoreError
 from tokenreel.feed.ending import beyond
 from tokenreel.order.schedule import MAX_TIME
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from tokenreel.text.tokenizers import Tokenizer
 
 Decode = Callable[[np.ndarray], str]
+MOST_TEXT = 60  # characters of a segment in its repr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,14 @@ class Segment:
     trained: int
     provenance: Provenance | None
     text: str | None = None
+
+    @never_raising
+    def __repr__(self) -> str:
+        name = "documents unknown" if self.document is None else f"document {self.document:,}"
+        shown = [f"{self.source!r} {name}", f"tokens {self.start:,} to {self.stop:,}"]
+        origin = None if self.provenance is None else str(self.provenance)
+        text = None if self.text is None else f"{self.text[:MOST_TEXT]!r}"
+        return named("Segment", [*shown, f"{self.trained:,} trained", origin, text])
 
     def as_dict(self) -> dict[str, object]:
         """Return the segment, ready for JSON."""
@@ -77,6 +87,12 @@ class ExplainedRow:
         documents = {segment.document for segment in self.segments}
         return documents.pop() if len(documents) == 1 else None
 
+    @never_raising
+    def __repr__(self) -> str:
+        facts = [f"{self.row}, {self.source!r}, epoch {self.epoch:,}"]
+        count = count_of(len(self.segments), "segment")
+        return named("ExplainedRow", [*facts, count], few([*map(repr, self.segments)], "segments"))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
@@ -95,6 +111,12 @@ class Explained:
             )
         return replace(self, rows=[self.rows[row]])
 
+    @never_raising
+    def __repr__(self) -> str:
+        facts = [f"step {self.step:,}", count_of(len(self.rows), "row")]
+        shown = [_told_row(row) for row in self.rows[:MOST_LINES]]
+        return named("Explained", facts, few(shown, "rows", total=len(self.rows)))
+
     def as_dict(self) -> dict[str, object]:
         """Return the step, ready for JSON."""
         return {
@@ -110,6 +132,17 @@ class Explained:
                 for row in self.rows
             ],
         }
+
+
+def _told_row(row: ExplainedRow) -> str:
+    documents = [
+        "?" if segment.document is None else f"{segment.document:,}" for segment in row.segments
+    ]
+    trained = sum(segment.trained for segment in row.segments)
+    shown = ", ".join(few(documents, ""))
+    return (
+        f"row {row.row}: {row.source!r} epoch {row.epoch:,}, {trained:,} trained, documents {shown}"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

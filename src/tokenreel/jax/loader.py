@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
+from tokenreel.display import count_of, named, never_raising
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.fields import FIELDS, extra_of
@@ -81,6 +82,11 @@ class FeedLoader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where the state says; a state of something else raises MismatchError."""
         self.feed.load_state_dict(state)
+
+    @never_raising
+    def __repr__(self) -> str:
+        facts = [f"rank {self.rank} of {self.world_size}", count_of(self._devices, "device")]
+        return named("FeedLoader", [*facts, f"prefetch {self.prefetch}"], [repr(self.feed)])
 
 
 def _place(over: Sharding, shape: tuple[int, ...], array: np.ndarray) -> jax.Array:

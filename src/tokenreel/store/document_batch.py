@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tokenreel.display import count_of, named, never_raising
 from tokenreel.errors import InputError
 from tokenreel.store.manifest import Facts
 from tokenreel.store.origins import Origins
@@ -32,6 +33,14 @@ class DocumentBatch:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    @never_raising
+    def __repr__(self) -> str:
+        counts = [count_of(len(self), "document"), count_of(len(self.ids), "token")]
+        kept = [
+            name for name in ("turns", "weights", "provenance") if getattr(self, name) is not None
+        ]
+        return named("DocumentBatch", [*counts, *kept])
 
     def part(self, start: int, stop: int) -> DocumentBatch:
         """Return documents start to stop, sharing memory."""

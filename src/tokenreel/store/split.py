@@ -9,11 +9,12 @@ from functools import cached_property
 
 import numpy as np
 
+from tokenreel.display import MOST_LINES, count_of, few, named, never_raising
 from tokenreel.errors import StoreError
 from tokenreel.store.documents import find_documents
 from tokenreel.store.shard import Shard
 from tokenreel.text.provenance import Provenance
-from tokenreel.text.turns import TURN, token_weights
+from tokenreel.text.turns import TURN, token_weights, told_turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,6 +42,16 @@ class Document:
         if self.turns is not None:
             return token_weights(self.turns, len(self.tokens))
         return np.ones(len(self.tokens), np.float32)
+
+    @never_raising
+    def __repr__(self) -> str:
+        facts = [f"{self.split} {self.number:,}", count_of(len(self), "token")]
+        if self.provenance is not None:
+            facts.append(str(self.provenance))
+        if self.turns is None:
+            return named("Document", facts)
+        turns = few(told_turns(self.turns[:MOST_LINES]), "turns", total=len(self.turns))
+        return named("Document", facts, [f"turns: {', '.join(turns) or 'none'}"])
 
 
 class Split:
@@ -273,8 +284,12 @@ class Split:
         for shard in self.shards:
             shard.check_sizes()
 
+    @never_raising
     def __repr__(self) -> str:
-        return f"Split({self.name!r}, {len(self.shards):,} shards, {self.num_tokens:,} tokens)"
+        counts = [(self.num_documents, "document"), (self.num_tokens, "token")]
+        facts = [count_of(*count) for count in (*counts, (len(self.shards), "shard"))]
+        kept = {"turns": self.has_turns, "weights": self.has_weights}
+        return named("Split", [repr(self.name), *facts, *(key for key in kept if kept[key])])
 
 
 def _running_total(counts: Sequence[int]) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tokenreel.display import count_of, few, named, never_raising, table
 from tokenreel.errors import ConfigError, MismatchError
 from tokenreel.store.manifest import Manifest
 from tokenreel.store.split import Document, Split
@@ -91,8 +92,29 @@ class Store:
         for split in self.splits.values():
             split.check_sizes()
 
+    @never_raising
     def __repr__(self) -> str:
-        return (
-            f"Store({str(self.path)!r}, layout={self.layout!r}, dtype={self.dtype.name}, "
-            f"{self.num_tokens:,} tokens, splits={sorted(self.splits)})"
-        )
+        return named("Store", [repr(str(self.path)), *self._facts()], self._lines())
+
+    def _repr_html_(self) -> str:
+        head = ("split", "documents", "tokens", "shards", "turns", "weights")
+        rows = []
+        for name, split in self.splits.items():
+            counts = (split.num_documents, split.num_tokens, len(split.shards))
+            rows.append((name, *counts, split.has_turns, split.has_weights))
+        return table(f"Store {self.path}: {', '.join(self._facts())}", head, rows)
+
+    def _facts(self) -> list[str]:
+        size = None if self.vocab_size is None else f"vocabulary of {self.vocab_size:,}"
+        facts = [self.layout, self.dtype.name, size, (self.tokenizer or {}).get("name")]
+        return [str(fact) for fact in facts if fact]
+
+    def _lines(self) -> list[str]:
+        lines = [
+            f"{name}: {count_of(split.num_documents, 'document')}, "
+            f"{count_of(split.num_tokens, 'token')}"
+            + ", turns" * split.has_turns
+            + ", weights" * split.has_weights
+            for name, split in self.splits.items()
+        ]
+        return few(lines, "splits")

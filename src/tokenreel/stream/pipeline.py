@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tokenreel.display import named, never_raising
 from tokenreel.errors import MissingExtraError
 from tokenreel.stream.batch import Batch
 from tokenreel.stream.config import Configured, read_config
@@ -71,6 +72,7 @@ class StreamPipeline(Iterator[Batch]):
         self.eos_id = opened.vocabulary.eos_id
         self.pad_id = opened.vocabulary.pad_id
         self.fingerprint = opened.fingerprint
+        self._place = f"split {split!r}, rank {rank} of {world_size}"
         self._backoff = opened.backoff
         self._iterator = _on_grain(opened)
         self._segment_ids: np.ndarray | None = None  # of the last batch
@@ -119,6 +121,18 @@ class StreamPipeline(Iterator[Batch]):
             "docs_seen": told["documents"],
             "docs_truncated": told["truncated_documents"],
         }
+
+    @never_raising
+    def __repr__(self) -> str:
+        data, train = self.config.data, self.config.train
+        facts = [
+            f"{data.backend}, {self._place}",
+            f"{train.grad_accum} x {train.batch_size} rows of {train.seq_len:,} tokens",
+            f"packing {data.packing_mode!r}",
+            f"vocabulary of {self.vocab_size:,}",
+            f"eos {self.eos_id}, pad {self.pad_id}",
+        ]
+        return named("StreamPipeline", facts)
 
     def close(self) -> None:
         """Stop Grain's thread and let go of what is open."""

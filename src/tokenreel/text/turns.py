@@ -67,6 +67,22 @@ def trained_lengths(turns: np.ndarray) -> np.ndarray:
     return np.where(turns["weight"] > 0, np.maximum(inner, 0), 0)
 
 
+def told_turns(turns: np.ndarray) -> list[str]:
+    """Return each turn in words: who spoke, and how many tokens.
+
+    >>> turns = np.zeros(1, TURN)
+    >>> turns["length"], turns["head"], turns["weight"], turns["role"] = 4, 1, 1.0, 2
+    >>> told_turns(turns)
+    ['assistant 4 (3 trained)']
+    """
+    told = []
+    for turn, trained in zip(turns, trained_lengths(turns).tolist(), strict=True):
+        code = int(turn["role"])
+        role = ROLES[code] if code < len(ROLES) else f"role {code}"
+        told.append(f"{role} {turn['length']:,}{f' ({trained:,} trained)' if trained else ''}")
+    return told
+
+
 def clip_turns(turns: np.ndarray, start: int, *, stop: int) -> np.ndarray:
     """Return the turns inside tokens [start, stop), cut at its ends, starts counted from `start`.
 

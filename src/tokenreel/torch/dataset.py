@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from torch.utils.data import IterableDataset, get_worker_info
 
+from tokenreel.display import named, never_raising
 from tokenreel.errors import ConfigError
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.buffers import Allocate
@@ -108,6 +109,18 @@ class FeedDataset(IterableDataset[TensorBatch]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where the state says; a state of something else raises MismatchError."""
         self.feed.load_state_dict(state)
+
+    @never_raising
+    def __repr__(self) -> str:
+        return named("FeedDataset", self.facts(), [repr(self.feed)])
+
+    def facts(self) -> list[str]:
+        """Return what a repr tells of it, besides the feed."""
+        rank = "ranks of torch.distributed"
+        if self._rank is not None:
+            rank = f"rank {self._rank} of {self._world_size}"
+        epoch = [] if self.epoch_steps is None else [f"epochs of {self.epoch_steps:,} steps"]
+        return [rank, f"prefetch {self.prefetch}", *epoch]
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be sent to another process, where the tokens would arrive as a copy."""

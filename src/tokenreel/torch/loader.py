@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from tokenreel.display import named, never_raising
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.fields import FIELDS
 from tokenreel.feed.recipe import Recipe
@@ -74,3 +75,8 @@ class FeedLoader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where the state says; a state of something else raises MismatchError."""
         self.dataset.load_state_dict(state)
+
+    @never_raising
+    def __repr__(self) -> str:
+        facts = [f"device {self._transfer.device}", *self.dataset.facts()]
+        return named("FeedLoader", facts, [repr(self.feed)])

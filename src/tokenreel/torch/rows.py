@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, get_worker_info
 
+from tokenreel.display import count_of, named, never_raising
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe
@@ -104,6 +105,14 @@ class FeedRows(Dataset[TensorBatch]):
         unshifted[:, 1:] = batch["labels"][:, :-1]
         batch["labels"] = unshifted
         return [{name: batch[name][row] for name in batch} for row in range(len(positions))]
+
+    @never_raising
+    def __repr__(self) -> str:
+        endless = self.epoch_steps is None and self.feed.num_steps is None
+        facts = ["rows without end" if endless else count_of(len(self), "row")]
+        if self.epoch_steps is not None:
+            facts += [f"epochs of {self.epoch_steps:,} steps", f"epoch {self._epoch}"]
+        return named("FeedRows", facts, [repr(self.feed)])
 
     def _gathered(self, positions: Sequence[int]) -> TensorBatch:
         """Return the rows at positions of the epoch, a step at a time."""
