@@ -243,7 +243,7 @@ def test_rows_of_ids_alone_and_rows_gathered_by_steps_are_guarded_too(tmp_path: 
 
 
 OTHERS = """
-import ctypes, faulthandler, os, signal, sys
+import faulthandler, os, signal, sys, time
 from tokenreel import Feed, Recipe, Source
 from tokenreel.errors import DamageError
 path, order, end = sys.argv[1:]
@@ -255,6 +255,7 @@ feed.batch(0)
 tokens = feed.plans[0].split.shards[0].tokens
 if order == "after":
     faulthandler.enable()
+    time.sleep(0.05)  # whose handler is on top is looked at every few milliseconds
 whole = open(shard, "rb").read()
 feed._batcher._watch._patrol._due = float("inf")
 os.truncate(shard, 0)

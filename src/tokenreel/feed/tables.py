@@ -182,12 +182,13 @@ class Tables:
         if not isinstance(era.mixture, Mixture) or local + num_rows > MAX_TIME:
             return OTHERWISE
         kernel, turned = getattr(self._kernels, name), False
-        laid, needed = self._laid, set[int]()
+        laid = self._laid
+        needed: frozenset[int] = frozenset()
         while True:
             views = (*laid.views, *era.mixture.tables)
             answer: int | tuple[int, ...] = kernel(local, step, num_rows, seats, *views, *args)
             if isinstance(answer, tuple):
-                needed.update(answer)
+                needed = needed.union(answer)
                 laid = self._open_shards(needed)
             elif answer == NO_EPOCH and not turned:
                 laid = self._turn_to(order, start, laid)

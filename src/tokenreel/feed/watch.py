@@ -84,8 +84,7 @@ class EpochWatch:
         Or if a file whose turn it is turns out to be. Sources of a mixture may be looked at some
         steps early: exactly where an epoch begins takes longer to find than to look.
         """
-        for folder in self._plan_folders:
-            raise_damage(folder)
+        raise_damage(self._plan_folders)
         if stop <= self._soonest:
             self._patrol.check()
             return

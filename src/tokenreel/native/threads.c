@@ -42,6 +42,7 @@ static void forget(void) {
     pool.begun = pool.left = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
     pool.current = NULL;
     pool.num_helpers = pool.num_asleep = pool.wanted = pool.num_inside = 0;
+    tokenreel_look_again();
 }
 
 static void breathe(void) {

@@ -81,10 +81,12 @@ def _do_later(check: Callable[[ArrayFile], None], files: Sequence[ArrayFile]) ->
     threading.Thread(target=check_all, name="tokenreel-verify", daemon=True).start()
 
 
-def raise_damage(folder: Path) -> None:
-    """Raise what was found wrong with the plan in a folder since it was opened, if anything."""
-    if folder in _damaged:
-        raise _damaged[folder]
+def raise_damage(folders: Sequence[Path]) -> None:
+    """Raise what was found wrong with the plans in these folders since they were opened."""
+    if _damaged:  # nearly never, and asked for every batch
+        for folder in folders:
+            if folder in _damaged:
+                raise _damaged[folder]
 
 
 def check_bytes(file: ArrayFile, expected: str) -> None:
