@@ -5,26 +5,61 @@ Every `finally` and `with` on the way runs, so temporary files go and workers ar
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import FrameType
-from typing import NoReturn
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+# `timeout` sends its signal twice, to the process and to its group; who insists comes later.
+REPEATED_SECONDS = 1.0
+AGAIN_SECONDS = 0.02
 
 
 class Ended(KeyboardInterrupt):
     """The process was told to end by a signal; passes all that a KeyboardInterrupt passes."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
+
+@dataclass(slots=True)
+class Watch:
+    """Which signal came first; None: none has come."""
+
+    number: int | None = None
+    pid: int = field(default_factory=os.getpid)
+    time: float = 0.0
+    comes_again: bool = False
+
+    def take(self, number: int, frame: FrameType | None) -> None:
+        """Raise Ended, unless this is the same order once more, or another process."""
+        if os.getpid() != self.pid:  # a worker that was forked and has not set its own
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        is_repeated = self.number is not None and time.monotonic() - self.time < REPEATED_SECONDS
+        if self.number is None:
+            self.number, self.time = number, time.monotonic()
+        if not is_repeated:
+            raise Ended(number)
+
+    def raise_again(self) -> None:
+        """Raise once more what was raised where nobody could catch it: in a hook around a fork.
+
+        A little later, because what is raised here is lost as well.
+        """
+        number, self.number = self.number, None
+        assert number is not None, "Ended is raised for a signal"
+        signal.signal(signal.SIGALRM, lambda alarm, frame: self.take(number, frame))
+        signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
+        self.comes_again = True
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[None]:
+def ended_by_signals(watch: Watch) -> Iterator[None]:
     """Raise Ended in the main thread where a signal comes that ends a process by default.
 
     One that is ignored, as under nohup, stays ignored; one that the program handles, too.
@@ -34,16 +69,21 @@ def ended_by_signals() -> Iterator[None]:
         return
     taken = [number for number in SIGNALS if signal.getsignal(number) == signal.SIG_DFL]
     for number in taken:
-        signal.signal(number, _end)
+        signal.signal(number, watch.take)
+    hook = sys.unraisablehook
+
+    def look_at(lost: sys.UnraisableHookArgs) -> None:
+        if isinstance(lost.exc_value, Ended):
+            watch.raise_again()
+        else:
+            hook(lost)
+
+    sys.unraisablehook = look_at
     try:
         yield
     finally:
+        if watch.comes_again:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        sys.unraisablehook = hook
         for number in taken:
             signal.signal(number, signal.SIG_DFL)
-
-
-def _end(number: int, frame: FrameType | None) -> NoReturn:
-    for other in SIGNALS:  # a second signal must not cut the unwinding short
-        if signal.getsignal(other) is _end:
-            signal.signal(other, signal.SIG_IGN)
-    raise Ended(number)

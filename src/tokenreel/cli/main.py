@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 
 import tokenreel
-from tokenreel.cli.ending import Ended, ended_by_signals
+from tokenreel.cli.ending import Watch, ended_by_signals
 from tokenreel.cli.output import drop_output, report_error, report_misuse, report_signal
 from tokenreel.cli.spoken import spoken
 from tokenreel.cli.usage import MisuseError, Parser, nearest_words
@@ -56,26 +56,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     _shorten_start(words)
-    as_json, flags = "--json" in words, set[str]()
+    as_json, flags, watch = "--json" in words, set[str](), Watch()
     try:
-        with ended_by_signals():
+        with ended_by_signals(watch):
             args, flags = _parse(words)
             _start_logging(args)
             code: int = _load(args.command).run(args)
             return code
-    except MisuseError as misuse:
-        report_misuse(misuse, as_json=as_json)
+    except BaseException as error:
+        if watch.number is not None:  # whatever became of it on the way out
+            return _ended(watch.number)
+        return _failed(error, flags, as_json=as_json)
+
+
+def _failed(error: BaseException, flags: set[str], *, as_json: bool) -> int:
+    """Report an error and return its exit code; raise what is no error of use or data."""
+    if isinstance(error, MisuseError):
+        report_misuse(error, as_json=as_json)
         return 2
-    except TokenreelError as error:
+    if isinstance(error, TokenreelError):
         report_error(error, spoken(error, flags), as_json=as_json)
         return 2 if isinstance(error, ConfigError) else 1
-    except BrokenPipeError:
+    if isinstance(error, BrokenPipeError):
         drop_output()
         return 128 + signal.SIGPIPE
-    except KeyboardInterrupt as stop:
-        number = stop.number if isinstance(stop, Ended) else signal.SIGINT
-        report_signal(number)
-        return 128 + number
+    if isinstance(error, KeyboardInterrupt):
+        return _ended(signal.SIGINT)
+    raise error
+
+
+def _ended(number: int) -> int:
+    report_signal(number)
+    return 128 + number
 
 
 def _shorten_start(words: Sequence[str]) -> None:
