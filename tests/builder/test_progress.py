@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.builder.faulty import Faulty
-from tests.builder.making import chats, documents, second_thread, write_jsonl
+from tests.builder.making import chats, documents, write_jsonl
 
 from tokenreel.builder.build import build
 from tokenreel.progress import bars
@@ -277,10 +277,3 @@ def test_a_missing_main_guard_is_named_by_the_parent_alone_where_workers_are_spa
     assert 'if __name__ == "__main__":' in last and "workers=1" in last
     assert done.stderr.count("Traceback") == 1, "tracebacks of workers"
     assert "bootstrapping" not in done.stderr
-
-
-def test_a_second_thread_that_ends_leaves_a_process_that_forks(tmp_path: Path) -> None:
-    from tokenreel.builder.engines.local import _may_fork
-
-    with second_thread():
-        assert not _may_fork()

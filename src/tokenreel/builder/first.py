@@ -6,6 +6,7 @@ in its first chunk leaves nothing behind either (build.py).
 
 from __future__ import annotations
 
+import sys
 from itertools import islice
 
 import numpy as np
@@ -31,7 +32,7 @@ def check_first_record(source: TextSource, plan: BuildPlan, tokenizer: Tokenizer
     head = _head(source)
     if not head.can_seek:
         return
-    parts = head.ranges(plan.chunk_bytes)
+    parts = head.ranges(sys.maxsize)
     if not parts or parts[0].kind == "stream":
         return
     for item, _ in islice(head.steps(parts[0]), MAX_SKIPPED):
@@ -48,8 +49,7 @@ def _head(source: TextSource) -> TextSource:
     if isinstance(source, Chained):
         return _head(source.sources[0])
     if isinstance(source, FileSource):
-        # Reading a file means hashing it, so one file is better than all of them.
-        return FileSource(source.files[:1], name=source.name, options=source.options)
+        return source.first_file()  # hashing all of them may take minutes
     return source
 
 

@@ -152,6 +152,8 @@ def _may_fork() -> bool:
     """Tell whether workers can be forked: on Linux, if this process has a single thread."""
     if sys.platform != "linux" or threading.active_count() > 1:
         return False
+    if _num_threads() == 1:
+        return True
     # numpy's OpenBLAS has threads that it ends before a fork, to start them again when they are
     # needed. A process that ends at once makes it do so: threads that are left are of others.
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
@@ -159,7 +161,12 @@ def _may_fork() -> bool:
     if child == 0:
         os._exit(0)
     os.waitpid(child, 0)
-    return len(list(Path("/proc/self/task").iterdir())) == 1
+    return _num_threads() == 1
+
+
+def _num_threads() -> int:
+    """Count the threads of this process, those of libraries too."""
+    return len(list(Path("/proc/self/task").iterdir()))
 
 
 @dataclass(slots=True)

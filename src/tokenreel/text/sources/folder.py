@@ -60,6 +60,16 @@ class FileSource(TextSource):
             self._facts = _facts_of(self.files)
         return self._facts
 
+    def first_file(self) -> FileSource:
+        """Return a source of the first file alone, to be read from its start, and not hashed.
+
+        Its identity means nothing, and it can be divided into one range only.
+        """
+        first = FileSource(self.files[:1], name=self.name, options=self.options)
+        sizes = (file.path.stat().st_size for file in first.files)
+        first._facts = tuple(FileFacts(num_bytes=size, xxh3="") for size in sizes)
+        return first
+
     def ranges(self, target_bytes: int) -> list[Range]:
         """Divide the files: lines by bytes, Parquet by row groups, text files in groups."""
         parts: list[Range] = []
