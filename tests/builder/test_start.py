@@ -1,4 +1,4 @@
-"""What keeps the start of a build short: little is loaded, workers are forked, nothing is reread."""
+"""What keeps the start of a build short: few imports, forked workers, no file read twice."""
 
 from __future__ import annotations
 
