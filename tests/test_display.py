@@ -75,6 +75,20 @@ def test_where_documents_are_not_known_the_repr_says_so(tmp_path: Path) -> None:
     assert "documents unknown, 50 tokens" in repr(store["train"])
 
 
+def test_a_build_tells_where_the_tokens_went_and_the_store(tmp_path: Path) -> None:
+    chats = [[{"role": "user", "content": "a?"}, {"role": "assistant", "content": "b"}]] * 3
+    told: dict[str, Any] = {"chats": chats, "out": tmp_path / "s", "tokenizer": "byte"}
+    built = tokenreel.build(**told, progress=False)
+    ledger = built.report["ledger"]
+    counts = f"tokens: {ledger['trained']} trained, {ledger['masked']} masked"
+    assert repr(built) == f"Built(3 documents, {counts})\n  " + repr(built.store).replace(
+        "\n", "\n  "
+    )
+    again = tokenreel.build(**told, progress=False)
+    assert repr(again).startswith(f"Built(already there, 3 documents, {counts})")
+    assert built._repr_html_() == built.store._repr_html_()
+
+
 def test_a_batch_of_documents_tells_what_it_has() -> None:
     batch = DocumentBatch(ids=np.arange(9), offsets=np.array([0, 4, 9]), weights=np.ones(9))
     assert repr(batch) == "DocumentBatch(2 documents, 9 tokens, weights)"

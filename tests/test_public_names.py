@@ -138,3 +138,9 @@ def test_what_errors_send_people_to_says_its_arguments_and_results(name: str) ->
     for argument in inspect.signature(function).parameters:
         assert re.search(rf"^{argument}\b|^\w+, {argument}$", said, re.MULTILINE), argument
     assert "Returns" in said
+
+
+def test_no_two_public_names_differ_by_a_plural_alone() -> None:
+    names = set(tokenreel.__all__)
+    assert sorted(name for name in names if f"{name}s" in names) == []
+    assert {"Document", "DocumentBatch"} <= names

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
@@ -16,22 +15,27 @@ from tokenreel.builder.encode import Advance, Job
 from tokenreel.builder.engines.local import Workers, end_if_main_is_imported, run_here
 from tokenreel.builder.engines.ray import run_on_ray
 from tokenreel.builder.first import check_first_record
+from tokenreel.builder.folder import (
+    finished_store,
+    keeping_what_is_finished,
+    open_spill,
+    open_writer,
+    refuse_empty,
+)
 from tokenreel.builder.inputs import open_inputs
 from tokenreel.builder.plan import CHUNK_BYTES, BuildPlan, Shuffle
 from tokenreel.builder.report import Account
-from tokenreel.builder.reported import REPORT_NOTE, finished_build, report_of
-from tokenreel.builder.settings import Made, changes, note_of, portable, settings_of
-from tokenreel.builder.spill import Spill, Summary, remove_half_done
+from tokenreel.builder.reported import REPORT_NOTE, report_of
+from tokenreel.builder.settings import Made, note_of, portable, settings_of
+from tokenreel.builder.spill import Summary
 from tokenreel.builder.work import Chunk, divide, sendable
 from tokenreel.config.keywords import check_keywords
-from tokenreel.errors import ConfigError, EmptyError, ExistsError, MismatchError, SettingsError
+from tokenreel.display import count_of, named, never_raising
+from tokenreel.errors import ConfigError
 from tokenreel.progress import Progress, shown
-from tokenreel.store.canonical import digest, read_canonical
 from tokenreel.store.door import open_store
-from tokenreel.store.manifest import MANIFEST_NAME, read_manifest
 from tokenreel.store.store import Store
-from tokenreel.store.target import BUILD_FOLDER, PLAN_NAME
-from tokenreel.store.writer import SHARD_BYTES, StoreWriter
+from tokenreel.store.writer import SHARD_BYTES
 from tokenreel.text.chats import Template, fitting_template, load_template
 from tokenreel.text.sources import Spec
 from tokenreel.text.sources.options import FileKind, OnBad
@@ -43,7 +47,6 @@ PolicyName = Literal["assistant", "last_assistant", "all"]
 READING = ["text_key", "id_key", "kind", "on_bad", "max_retries", "retry_delay", "streaming"]
 READING += ["max_record_bytes", "max_uncompressed_bytes", "max_ratio"]
 PLANNED = tuple(field.name for field in dataclasses.fields(BuildPlan) if field.name != "template")
-SPILL_PREFIX = "chunks-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,17 @@ class Built:
     report: dict[str, Any]
     tokenizer: Tokenizer
     already_built: bool = False
+
+    @never_raising
+    def __repr__(self) -> str:
+        ledger: dict[str, int] = self.report["ledger"]
+        names = ("trained", "masked", "truncated", "dropped")
+        tokens = [f"{ledger[name]:,} {name}" for name in names if ledger[name]]
+        facts = [count_of(self.report["documents"], "document"), f"tokens: {', '.join(tokens)}"]
+        return named("Built", ["already there" * self.already_built, *facts], [repr(self.store)])
+
+    def _repr_html_(self) -> str:
+        return self.store._repr_html_()
 
 
 @check_keywords
@@ -211,14 +225,8 @@ def build(
     """
     given = dict(locals())  # the signature is the one list of settings
     end_if_main_is_imported()
-    for name in ("workers", "shard_size"):
-        if given[name] < 1:
-            raise ConfigError(f"bad {name}", expected=">= 1", actual=given[name])
     chat = chat or chats is not None
-    if template is not None and not chat:
-        raise ConfigError(
-            "template does not apply to documents", remedy="pass chat=True, or leave it out"
-        )
+    _check(workers=workers, shard_size=shard_size, template=template if not chat else None)
     reading = {name: given[name] for name in READING}
     source = open_inputs(sources, texts=texts, chats=chats, chat=chat, reading=reading)
     encoder = load_tokenizer(tokenizer, engine=tokenizer_engine)
@@ -248,13 +256,13 @@ def build(
         picked = None if plan.template is None else plan.template.name
         settings = settings_of(given, source, template=picked, end=end)
         made = Made(note=note_of(settings, source), facts=facts)
-        if not replace and (kept := _finished(Path(out), made, can_seek=source.can_seek)):
+        if not replace and (kept := finished_store(Path(out), made, can_seek=source.can_seek)):
             return Built(store=kept, report=report_of(kept), tokenizer=encoder, already_built=True)
         with (
-            _open_writer(out, made, replace=replace, restart=restart) as writer,
-            _keeping_what_is_finished(writer, runner),
+            open_writer(out, made, replace=replace, restart=restart) as writer,
+            keeping_what_is_finished(writer, stop=runner.close),
         ):
-            spill = _open_spill(writer, restart=restart)
+            spill = open_spill(writer, restart=restart)
             job = Job(
                 source=sendable(source),
                 tokenizer=encoder,
@@ -280,7 +288,7 @@ def build(
                 "end_token": None if end is None else asdict(end),
                 "settings": portable(settings),
             }
-            _refuse_empty(account, writer.path)
+            refuse_empty(account, writer.path)
             spill.remove()
     store = open_store(out)
     return Built(store=store, report=report_of(store), tokenizer=encoder)
@@ -325,88 +333,15 @@ def _watched(
         watch(account)
 
 
-@contextmanager
-def _keeping_what_is_finished(writer: StoreWriter, runner: _Runner) -> Iterator[None]:
-    """Leave an unfinished build behind only if something in it is worth going on with."""
-    try:
-        yield
-    except BaseException as error:
-        runner.close()  # from here on nobody writes into the folder
-        if isinstance(error, EmptyError) or not writer.has_finished_work:
-            writer.forget()
-        else:
-            for folder in (writer.path / BUILD_FOLDER).glob(f"{SPILL_PREFIX}*"):
-                remove_half_done(folder)
-        raise
-
-
-def _finished(path: Path, made: Made, *, can_seek: bool) -> Store | None:
-    """Return the store at `path` if it is this very build's; refuse another."""
-    if not (path / MANIFEST_NAME).is_file():
-        return None
-    if not can_seek:
-        raise ExistsError(
-            "a finished store is here, and an iterator does not say whether it gives the same",
-            where=path,
-            remedy="choose another folder, or pass replace=True",
+def _check(*, workers: int, shard_size: int, template: object) -> None:
+    """Refuse settings without sense; `template` is one that was given for documents."""
+    for name, value in (("workers", workers), ("shard_size", shard_size)):
+        if value < 1:
+            raise ConfigError(f"bad {name}", expected=">= 1", actual=value)
+    if template is not None:
+        raise ConfigError(
+            "template does not apply to documents", remedy="pass chat=True, or leave it out"
         )
-    if (kept := finished_build(path, made.facts)) is not None:
-        return kept
-    manifest = read_manifest(path / MANIFEST_NAME)
-    report = manifest.notes.get(REPORT_NOTE)
-    found = asdict(manifest.facts)
-    what = "a finished store is here, which was not built so"
-    if isinstance(report, Mapping):
-        before = Made(note={"settings": report.get("settings")}, facts=found)
-        now = Made(note={"settings": portable(made.note["settings"])}, facts=made.facts)
-        what = f"a finished store of other settings is here: {changes(before, now).told}"
-    raise ExistsError(what, where=path, remedy="choose another folder, or pass replace=True")
-
-
-def _open_writer(
-    out: str | PathLike[str], made: Made, *, replace: bool, restart: bool
-) -> StoreWriter:
-    """Open the writer; if another build is unfinished here, say in words what differs."""
-    try:
-        return StoreWriter(out, **made.facts, note=made.note, replace=replace, restart=restart)
-    except MismatchError as error:
-        begun: dict[str, Any] = read_canonical(Path(out) / BUILD_FOLDER / PLAN_NAME)
-        found = changes(Made(note=begun.get("note") or {}, facts=begun["facts"]), made)
-        raise SettingsError(
-            "an unfinished build of other settings is here",
-            where=error.where,
-            differing=found.differing,
-            told=found.told,
-            remedy="build that one to its end, or pass restart=True to begin anew",
-        ) from None
-
-
-def _open_spill(writer: StoreWriter, *, restart: bool) -> Spill:
-    """Return the folder of encoded chunks; its name says of which build, so none are mixed up."""
-    parent = writer.path / BUILD_FOLDER
-    name = f"{SPILL_PREFIX}{digest(asdict(writer.facts))[:16]}"
-    for folder in parent.glob(f"{SPILL_PREFIX}*"):
-        if restart or folder.name != name:
-            shutil.rmtree(folder)
-    spill = Spill(parent / name, writer.facts.token_dtype)
-    spill.begin()
-    return spill
-
-
-def _refuse_empty(account: Account, path: Path) -> None:
-    if any(split.tokens for split in account.splits.values()):
-        return
-    report = account.as_dict()
-    reasons = {reason: counts["documents"] for reason, counts in report["dropped"].items()}
-    reasons |= {f"skipped: {reason}": count for reason, count in report["skipped"].items()}
-    gone = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
-    raise EmptyError(
-        "nothing is left of the sources, so there is no store",
-        where=path,
-        expected="at least one token",
-        actual=f"{account.documents:,} documents" + (f" ({gone})" if gone else ""),
-        remedy="look at the sources and at what is dropped (min_tokens, budgets, on_bad)",
-    )
 
 
 def _template(template: str | Template | None, tokenizer: Tokenizer) -> Template:
