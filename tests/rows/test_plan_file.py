@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import logging
 import os
@@ -216,15 +218,46 @@ def test_a_crash_at_any_operation_leaves_no_half_plan(place: Place, store: Store
     assert read_rows(plan_of(store)) == kept
 
 
-def test_leftovers_of_killed_planners_go_when_they_are_old(store: Store) -> None:
-    folder = store.path / ".plans"
+def leave_behind(folder: Path) -> None:
+    """Leave what planners that were killed would: one three days ago, one just now."""
     for name in ("old.1.tmp", "young.2.tmp"):
         (folder / name).mkdir(parents=True)
         (folder / name / "documents").write_bytes(b"half")
     long_ago = time.time() - 3 * 24 * 3600
     os.utime(folder / "old.1.tmp", (long_ago, long_ago))
+
+
+def test_leftovers_of_killed_planners_go_at_once(store: Store) -> None:
+    leave_behind(store.path / ".plans")
     plan_of(store)
-    assert sorted(item.name for item in folder.glob("*.tmp")) == ["young.2.tmp"]
+    assert list(store.path.glob(".plans/*.tmp")) == []
+
+
+def test_what_a_living_planner_writes_stays(store: Store) -> None:
+    folder = store.path / ".plans"
+    leave_behind(folder)
+    descriptor = os.open(folder, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)  # as one does that is planning
+    waiting = threading.Thread(target=plan_of, args=(store,))
+    waiting.start()
+    waiting.join(0.3)
+    assert waiting.is_alive()
+    assert len(list(folder.glob("*.tmp"))) == 2
+    os.close(descriptor)
+    waiting.join()
+    assert list(folder.glob("*.tmp")) == []
+
+
+def test_where_nobody_can_lock_leftovers_go_when_they_are_old(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    leave_behind(store.path / ".plans")
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    plan_of(store)
+    assert [path.name for path in store.path.glob(".plans/*.tmp")] == ["young.2.tmp"]
 
 
 def damage_truncated(folder: Path) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import logging
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -25,7 +26,15 @@ from pathlib import Path
 
 from tokenreel.errors import StoreError, WriteError
 from tokenreel.rows.columns import Columns, T
-from tokenreel.rows.plan_file import FORMAT, VERSION, Ledger, Plan, open_plan, write_plan
+from tokenreel.rows.plan_file import (
+    FORMAT,
+    LEFTOVER_SECONDS,
+    VERSION,
+    Ledger,
+    Plan,
+    open_plan,
+    write_plan,
+)
 from tokenreel.store.canonical import digest
 from tokenreel.store.filesystem import LOCAL, FileSystem
 from tokenreel.store.fingerprint import file_stamp
@@ -92,7 +101,7 @@ class PlanCache:
         make: Callable[[Ledger], Iterable[T]],
     ) -> Plan[T]:
         self.filesystem.make_dir(folder.parent)
-        with _turn_in(folder.parent):
+        with _turn_in(folder.parent) as is_alone:
             with suppress(StoreError):  # the one that was waited for may have made it
                 return open_plan(folder, identity, columns, mode=self.mode)
             ledger: Ledger = {}
@@ -103,6 +112,8 @@ class PlanCache:
                 identity=identity,
                 ledger=ledger,
                 filesystem=self.filesystem,
+                # Whoever has the turn is the only one alive: what is there was left by the dead.
+                leftover_seconds=-math.inf if is_alone else LEFTOVER_SECONDS,
             )
             return open_plan(folder, identity, columns, mode=self.mode)
 
@@ -126,14 +137,15 @@ def load_or_make(
 
 
 @contextmanager
-def _turn_in(folder: Path) -> Iterator[None]:
-    """Wait until nobody else plans in a folder; where it cannot be locked, do not wait."""
-    descriptor = -1
+def _turn_in(folder: Path) -> Iterator[bool]:
+    """Wait until nobody else plans in a folder; where it cannot be locked, say so: False."""
+    descriptor, is_alone = -1, False
     try:
         with suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+            is_alone = True
+        yield is_alone
     finally:
         if descriptor >= 0:
             with suppress(OSError):  # a child forked meanwhile would hold on to it

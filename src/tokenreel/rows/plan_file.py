@@ -78,13 +78,15 @@ def write_plan(
     identity: Mapping[str, object],
     ledger: Ledger,
     filesystem: FileSystem,
+    leftover_seconds: float = LEFTOVER_SECONDS,
 ) -> None:
     """Write a plan block by block; `folder` appears when all of it is durable.
 
     `ledger` is read after the last block. Where another planner was faster, its plan stays.
+    What planners have left for more than `leftover_seconds` is removed.
     """
     filesystem.make_dir(folder.parent)
-    _sweep(folder.parent, filesystem)
+    _sweep(folder.parent, filesystem, leftover_seconds)
     temporary = _temporary(folder)
     try:
         filesystem.make_dir(temporary)
@@ -175,14 +177,14 @@ def _discard(folder: Path, filesystem: FileSystem) -> None:
         logger.warning("a useless folder stays: %s", error)
 
 
-def _sweep(folder: Path, filesystem: FileSystem) -> None:
+def _sweep(folder: Path, filesystem: FileSystem, leftover_seconds: float) -> None:
     """Remove what planners that were killed have left; one that is younger may still be at work."""
     for leftover in sorted(folder.glob(f"*{TEMPORARY_SUFFIX}")):
         try:
             age = time.time() - leftover.stat().st_mtime
         except FileNotFoundError:
             continue
-        if age > LEFTOVER_SECONDS:
+        if age > leftover_seconds:
             _discard(leftover, filesystem)
 
 
