@@ -145,7 +145,7 @@ def build(
     id_key
         field or column that names a document in its provenance (default: "id", if present)
     kind
-        how files are read (default: by their names)
+        how files are read: "jsonl", "parquet" or "text" (default: by their names)
     on_bad
         "error" ends the build at the first record that cannot be used, "skip" counts it and
         goes on (default: error)
@@ -170,7 +170,8 @@ def build(
         chat template: a name or a TOML file (default: the built-in one whose control tokens
         the tokenizer has)
     policy
-        which turns are trained; in Python also a weight for each role (default: assistant)
+        which turns are trained: "assistant", "last_assistant" or "all"; in Python also a
+        weight for each role (default: assistant)
 
     What goes in:
 
@@ -186,8 +187,8 @@ def build(
     train_tokens
         stop train at this many tokens, the last document cut to fit (default: no end)
     shuffle
-        order of documents: as read, within buffers, by torch's generator within buffers, or
-        all of them (default: none)
+        order of documents: "none" as they are read, "buffer" mixed within buffers,
+        "torch-buffer" the same by torch's generator, "global" all of them (default: none)
     shuffle_buffer
         documents in a buffer (default: 10,000)
     deduplicate
@@ -206,11 +207,12 @@ def build(
     workers
         processes that encode (default: 1; in the command line: as many as cores)
     engine
-        who encodes: this machine or Ray (default: local)
+        who encodes: "local" this machine, "ray" a cluster (default: local)
     address
         of Ray: "local", "auto" or an address (default: local)
     tokenizer_engine
-        the fastest that gives the ids of the reference, or the reference (default: auto)
+        "auto" the fastest that gives the ids of the reference, "reference" that itself
+        (default: auto)
     replace
         replace a finished store (default: refuse)
     restart
