@@ -181,8 +181,8 @@ class _Worker:
 
     def open_tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:
-            is_sent = isinstance(self.given, bytes)
-            self.tokenizer = pickle.loads(self.given) if is_sent else self.given
+            given = self.given
+            self.tokenizer = pickle.loads(given) if isinstance(given, bytes) else given
         return self.tokenizer
 
     def open_encoder(self) -> Encoder:
