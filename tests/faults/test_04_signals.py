@@ -18,6 +18,9 @@ from tests.store.independent import contents
 from tokenreel import StoreWriter, verify
 from tokenreel.cli.ending import REPEATED_SECONDS, Ended, Watch, ended_by_signals
 from tokenreel.cli.main import main
+from tokenreel.errors import WriteError
+from tokenreel.store.export.staging import staged_folder
+from tokenreel.store.filesystem import FileSystem
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +127,31 @@ def test_what_a_killed_export_left_is_removed_by_the_next_at_once(tmp_path: Path
     assert main([*words, "--quiet"]) == 0
     assert not left.exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["flat", "store"]
+
+
+class Swept(FileSystem):
+    """A disk on which another export removes a folder as soon as it is made, so many times."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def make_dir(self, path: Path) -> None:
+        super().make_dir(path)
+        if path.suffix == ".tmp" and self.times:
+            self.times -= 1
+            path.rmdir()
+
+
+def test_an_export_whose_new_folder_is_taken_for_a_leftover_makes_another(tmp_path: Path) -> None:
+    with staged_folder(tmp_path / "out", Swept(2)) as folder:
+        (folder / "file").write_bytes(b"whole")
+    assert (tmp_path / "out" / "file").read_bytes() == b"whole"
+    with (
+        pytest.raises(WriteError, match="cannot lock a new folder; write to a file system that"),
+        staged_folder(tmp_path / "never", Swept(99)),
+    ):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_signal_that_comes_twice_at_once_is_one_and_who_insists_is_heard() -> None:

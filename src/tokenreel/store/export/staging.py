@@ -13,13 +13,13 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from glob import escape
 from pathlib import Path
 
 import numpy as np
 
-from tokenreel.errors import ExistsError
+from tokenreel.errors import ExistsError, WriteError
 from tokenreel.store.filesystem import TEMPORARY_SUFFIX, FileSystem, OutputFile
 from tokenreel.store.narrow import OutOfVocabularyError, narrow
 
@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 NARROW_TOKENS = 1024 * 1024  # cast this many ids at a time: a mapped giant is never in memory whole
 COPY_BYTES = 4 * 1024 * 1024
+ATTEMPTS = 5
 
 
 @contextmanager
@@ -36,17 +37,33 @@ def staged_folder(target: Path, filesystem: FileSystem) -> Iterator[Path]:
     _refuse_existing(target)
     filesystem.make_dir(target.parent)
     _remove_leftovers(target)
-    folder = target.with_name(f".{target.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
-    try:
-        filesystem.make_dir(folder)
-        with _held(folder):
-            yield folder
-            _sync_folders(folder, filesystem)
-            _refuse_existing(target)
-            filesystem.rename(folder, target)
+    with ExitStack() as stack:
+        folder = _new_folder(target, filesystem, stack)
+        yield folder
+        _sync_folders(folder, filesystem)
+        _refuse_existing(target)
+        filesystem.rename(folder, target)
         filesystem.sync_dir(target.parent)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _new_folder(target: Path, filesystem: FileSystem, stack: ExitStack) -> Path:
+    """Make a folder and hold its lock; the stack lets go of it and removes what is still there."""
+    for _ in range(ATTEMPTS):
+        folder = target.with_name(f".{target.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
+        with ExitStack() as attempt:
+            attempt.callback(shutil.rmtree, folder, ignore_errors=True)
+            filesystem.make_dir(folder)
+            # Before it is locked, another process takes it for a leftover: then make another.
+            with suppress(OSError):
+                attempt.enter_context(_held(folder))
+                if folder.exists():
+                    stack.push(attempt.pop_all())
+                    return folder
+    raise WriteError(
+        "cannot lock a new folder",
+        where=target.parent,
+        remedy="write to a file system that has locks",
+    )
 
 
 @contextmanager
