@@ -161,7 +161,7 @@ static int64_t add_packed(scene *c, int64_t row) {
     const int32_t *lengths = at_address(s->columns[2]);
     const uint8_t *flags = at_address(s->columns[3]);
     int64_t p = row_offsets[row], stop = row_offsets[row + 1];
-    if (p < 0 || stop < p || stop > s->num_pieces) return TOKENREEL_OTHERWISE;
+    if (p < 0 || stop <= p || stop > s->num_pieces || flags[p] != 1) return TOKENREEL_OTHERWISE;
     for (; p < stop; p++) {
         if (lengths[p] < 1) return TOKENREEL_OTHERWISE;
         int64_t missing = add_range(c, positions[p], lengths[p], flags[p] == 1);

@@ -122,8 +122,10 @@ class Packed:
         """Return the pieces of the rows with these numbers."""
         table = self.table
         first, stop = table.row_offsets[rows], table.row_offsets[rows + 1]
-        if ((first < 0) | (first > stop) | (stop > len(table.positions))).any():
+        if ((first < 0) | (first >= stop) | (stop > len(table.positions))).any():
             raise leads_nowhere(self.folder, "row_offsets")
+        if (table.flags[first] != FIRST).any():
+            raise leads_nowhere(self.folder, "flags")
         index = ragged_index(first, stop - first)
         offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(stop - first)))
         position, length = table.positions[index], table.lengths[index].astype(np.int64)
