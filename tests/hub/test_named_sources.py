@@ -99,6 +99,6 @@ def test_what_is_not_there_is_said(ask: Asking) -> None:
         ]
     )
     assert nobody["error"].startswith("nobody/nothing: the dataset cannot be opened (404")
-    assert missing["error"].startswith("nobody/nothing:train: the dataset cannot be opened (")
+    assert missing["error"].startswith("nobody/nothing: the dataset cannot be opened (404")
     assert "check id, config, split and revision" in missing["error"]
     assert "nosplit" in split["error"]

@@ -19,14 +19,23 @@ from typing import Any
 
 from tokenreel.errors import ConfigError, InputError, MissingExtraError
 from tokenreel.text.provenance import Provenance
+from tokenreel.text.sources.chatter import hushed
 from tokenreel.text.sources.files import natural_key
 from tokenreel.text.sources.lines import hash_file
 from tokenreel.text.sources.options import ReadOptions
 from tokenreel.text.sources.parquet import arrow_record
 from tokenreel.text.sources.protocol import Cursor, Range, Step, TextSource
-from tokenreel.text.sources.retry import Backoff, attempt, is_passing, retrying
+from tokenreel.text.sources.retry import (
+    Backoff,
+    attempt,
+    is_passing,
+    is_unreachable,
+    retrying,
+    unreachable,
+)
 
 STATE_EVERY = 256
+CONTACT_SECONDS = 5  # until the hub is asked again
 BATCH_ROWS = 256
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -78,6 +87,7 @@ class _Opened:
     """Hold what is resolved or loaded once per process."""
 
     revision: str | None = None
+    was_reached: bool = False  # what is lost later may come back
     table: Any = field(default=None)
 
 
@@ -102,7 +112,8 @@ class HubSource(TextSource):
 
     def __getstate__(self) -> dict[str, Any]:
         # The commit travels so that every process reads the same one; the open table cannot.
-        return {**self.__dict__, "_opened": _Opened(revision=self.revision())}
+        known = _Opened(revision=self.revision(), was_reached=self._opened.was_reached)
+        return {**self.__dict__, "_opened": known}
 
     def identity(self) -> dict[str, Any]:
         """Return id, config, split and commit; for a folder the hashes of its files."""
@@ -115,16 +126,20 @@ class HubSource(TextSource):
 
     def revision(self) -> str | None:
         """Return the commit that is read; None for a local folder."""
-        if self._opened.revision is None and not self.dataset.is_local:
-            wanted = self.dataset.revision
-            if wanted is not None and COMMIT.fullmatch(wanted):
-                self._opened.revision = wanted
-            else:
-                self._opened.revision = attempt(
-                    lambda: _commit_of(self.dataset.id, wanted),
-                    backoff=self._backoff,
-                    where=self.name,
-                )
+        wanted = self.dataset.revision
+        if self._opened.revision is None and wanted is not None and COMMIT.fullmatch(wanted):
+            self._opened.revision = wanted
+        return self._opened.revision or self._contact()
+
+    def _contact(self) -> str | None:
+        """Ask the hub for the commit, once; its client takes half a minute to find it gone."""
+        if not self._opened.was_reached and not self.dataset.is_local:
+            self._opened.revision = attempt(
+                lambda: _commit_of(self.dataset.id, self.dataset.revision),
+                backoff=self._backoff,
+                where=self.name,
+            )
+            self._opened.was_reached = True
         return self._opened.revision
 
     def ranges(self, target_bytes: int) -> list[Range]:
@@ -198,22 +213,31 @@ class HubSource(TextSource):
             loaded = datasets.load_from_disk(chosen.id)
             table = loaded[chosen.split] if isinstance(loaded, dict) else loaded
             return table.to_iterable_dataset() if chosen.streaming else table
-        revision = self.revision()  # whose errors say more than those of load_dataset
+        revision = self._contact() if chosen.streaming else self.revision()
         try:
-            return datasets.load_dataset(
-                chosen.id,
-                chosen.config,
-                split=chosen.split,
-                revision=revision,
-                streaming=chosen.streaming,
-            )
+            # A download shows its bar: it may take hours.
+            with hushed(bars=chosen.streaming):
+                loaded = datasets.load_dataset(
+                    chosen.id,
+                    chosen.config,
+                    split=chosen.split,
+                    revision=revision,
+                    streaming=chosen.streaming,
+                )
         except (ValueError, FileNotFoundError) as error:
             raise _unopened(chosen.label, error) from error
+        except OSError as error:
+            if self._opened.was_reached or not is_unreachable(error):
+                raise
+            raise unreachable(chosen.label, error) from error
+        self._opened.was_reached = True
+        return loaded
 
 
 def _datasets() -> Any:
     try:
-        import datasets  # type: ignore[import-untyped]
+        with hushed():  # it tells which other packages it found
+            import datasets  # type: ignore[import-untyped]
     except ImportError as error:
         raise MissingExtraError("datasets", extra="hf", purpose="reading datasets") from error
     return datasets
@@ -236,10 +260,14 @@ def _rows(table: Any, start: int, stop: int) -> Iterator[Any]:
 def _commit_of(dataset_id: str, revision: str | None) -> str:
     _datasets()
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     try:
-        return str(HfApi().dataset_info(dataset_id, revision=revision).sha)
+        with hushed():
+            found = HfApi().dataset_info(dataset_id, revision=revision, timeout=CONTACT_SECONDS)
+        return str(found.sha)
+    except OfflineModeIsEnabled as error:
+        raise unreachable(dataset_id, error) from error
     except HfHubHTTPError as error:
         if is_passing(error):
             raise

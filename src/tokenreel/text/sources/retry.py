@@ -4,14 +4,18 @@ Each failure waits (1 s, 2 s, 4 s, … at most a minute) and opens the source ag
 cursor of the next record: nothing comes twice, nothing is lost. The count starts anew with
 every record that arrives; `max_retries` failures in a row end it with an error that has the
 last failure as its cause. Only failures that may pass are retried: connections, time-outs,
-and HTTP 408, 429 and 5xx, never a bad record or a missing file.
+and HTTP 408, 429 and 5xx, never a bad record or a missing file. A host that cannot be reached
+before anything has come of it is tried once more, and then held to be out of reach: whoever
+is offline is told within seconds.
 """
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import TypeVar
 
 from tokenreel.errors import ConfigError, InputError, TokenreelError
@@ -22,6 +26,11 @@ T = TypeVar("T")
 PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 PASSING_NAMES = frozenset({"TransportError", "ClientError", "RequestException", "HTTPException"})
 LASTING_NAMES = frozenset({"OfflineModeIsEnabled"})
+UNREACHABLE_NAMES = LASTING_NAMES | {
+    *("ConnectError", "ConnectTimeout", "NewConnectionError"),
+    "LocalEntryNotFoundError",  # the hub was not reached, and nothing is in its cache
+}
+REACH_TRIES = 2
 LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 
@@ -57,16 +66,17 @@ def retrying(
 ) -> Iterator[Step]:
     """Yield the steps of `open_steps(cursor)`, opened again at the next record after a failure."""
     backoff = backoff or Backoff()
-    failures = 0
+    failures, was_reached = 0, cursor is not None
     while True:
         try:
             for item, following in open_steps(cursor):
-                cursor, failures = following, 0
+                cursor, failures, was_reached = following, 0, True
                 yield item, following
             return
         except Exception as error:
             if not is_passing(error):
                 raise
+            _refuse_unreachable(error, where, 0 if was_reached else failures + 1)
             if failures >= backoff.max_retries:
                 raise _exhausted(where, failures + 1, error) from error
         sleep(backoff.wait(failures))
@@ -82,19 +92,17 @@ def attempt(
 ) -> T:
     """Return `call()`, made again after failures that may pass."""
     backoff = backoff or Backoff()
-    for failures in range(backoff.max_retries):
+    for failures in count():
         try:
             return call()
         except Exception as error:
             if not is_passing(error):
                 raise
+            _refuse_unreachable(error, where, failures + 1)
+            if failures >= backoff.max_retries:
+                raise _exhausted(where, failures + 1, error) from error
         sleep(backoff.wait(failures))
-    try:
-        return call()
-    except Exception as error:
-        if not is_passing(error):
-            raise
-        raise _exhausted(where, backoff.max_retries + 1, error) from error
+    raise AssertionError("counting has no end")
 
 
 def is_passing(error: BaseException) -> bool:
@@ -113,9 +121,38 @@ def is_passing(error: BaseException) -> bool:
     names = {kind.__name__ for kind in type(error).__mro__}
     if names & LASTING_NAMES:
         return False
-    if isinstance(error, (ConnectionError, TimeoutError)) or names & PASSING_NAMES:
+    if isinstance(error, (ConnectionError, TimeoutError, socket.gaierror)) or names & PASSING_NAMES:
         return True
     return error.__cause__ is not None and is_passing(error.__cause__)
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Tell whether there was no connection at all: no name, no route, nobody there.
+
+    >>> is_unreachable(socket.gaierror()), is_unreachable(ConnectionResetError())
+    (True, False)
+    """
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if isinstance(error, (socket.gaierror, ConnectionRefusedError)) or names & UNREACHABLE_NAMES:
+        return True
+    before = error.__cause__ or error.__context__
+    return before is not None and is_unreachable(before)
+
+
+def _refuse_unreachable(error: Exception, where: str, tries: int) -> None:
+    if tries >= REACH_TRIES and is_unreachable(error):
+        raise unreachable(where, error) from error
+
+
+def unreachable(where: str, error: Exception) -> InputError:
+    """Return the error of a host that cannot be reached."""
+    said = (str(error).splitlines() or [type(error).__name__])[0]
+    return InputError(
+        f"the host of the dataset cannot be reached ({said})",
+        where=where,
+        remedy='check the connection; offline, give files that were downloaded, or "hf:" and '
+        "the folder of a dataset",
+    )
 
 
 def _exhausted(where: str, attempts: int, error: Exception) -> InputError:
