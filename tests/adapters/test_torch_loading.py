@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -122,6 +122,42 @@ def test_only_a_gpu_is_served_from_pinned_memory() -> None:
     pinned = host_memory(torch.device("cuda", 1))
     assert isinstance(pinned, partial)
     assert (pinned.func, pinned.keywords) == (torch_memory, {"pin_memory": True})
+
+
+class HostTensor(torch.Tensor):
+    """A tensor that keeps account of its way to a GPU, on machines without one."""
+
+    pinned = False
+    copies: ClassVar[list[tuple[bool, str, bool]]] = []
+
+    def is_pinned(self, device: Any = None) -> bool:
+        return self.pinned
+
+    def pin_memory(self, device: Any = None) -> HostTensor:
+        assert not self.pinned, "what is pinned would be copied once more"
+        copy = self.clone().as_subclass(HostTensor)
+        copy.pinned = True
+        return copy
+
+    def to(self, device: Any, *, non_blocking: bool = False) -> HostTensor:  # type: ignore[override]
+        self.copies.append((self.pinned, str(device), non_blocking))
+        return self
+
+
+@pytest.mark.parametrize("is_pinned", [False, True])
+@pytest.mark.parametrize("is_repeated", [False, True])
+def test_a_copy_to_a_gpu_is_made_from_pinned_memory_and_does_not_block(
+    is_pinned: bool, is_repeated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(HostTensor, "copies", [])
+    row = torch.arange(3.0).as_subclass(HostTensor)
+    row.pinned = is_pinned
+    tensor = row.expand(2, 3) if is_repeated else row
+    moved = Transfer("cuda:1")({"labels": tensor})["labels"]
+    assert HostTensor.copies == [(True, "cuda:1", True)]
+    assert moved.tolist() == tensor.tolist()
 
 
 @pytest.mark.parametrize("prefetch", [0, 3])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builder.making import chats, documents, write_jsonl
@@ -139,3 +140,30 @@ def test_provenance_survives_every_shuffle_to_the_byte(tmp_path: Path) -> None:
             row = rows[int(origin.file[4]) * 30 + origin.row]
             assert document.tokens[:-1].tolist() == encode([row["text"]]).ids.tolist()
             assert origin.id == row.get("id")
+
+
+def spoken(size: int) -> list[dict[str, str]]:
+    return [{"role": "user", "content": "x" * size}]
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 60, 10**6])
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_the_first_chat_that_does_not_fit_ends_the_budget_however_the_chats_are_divided(
+    split: str, chunk_bytes: int
+) -> None:
+    source = [spoken(size) for size in (4, 40, 3, 2)]
+    wholes, _ = built(source, chat=True)
+    small, large, *later = map(len, wholes["train"])
+    for budget in (small + sum(later), small + large - 1):
+        splits, report = built(
+            source, chat=True, chunk_bytes=chunk_bytes, **{f"{split}_tokens": budget}
+        )
+        assert splits[split] == wholes["train"][:1]
+        if split == "val":
+            assert splits["train"] == wholes["train"][1:]
+        else:
+            assert report["dropped"]["over budget"]["documents"] >= 1
+    splits, _ = built(
+        source, chat=True, chunk_bytes=chunk_bytes, **{f"{split}_tokens": small + large}
+    )
+    assert splits[split] == wholes["train"][:2]

@@ -3,7 +3,8 @@
 What a build does goes to a real folder; beside it is kept what a disk would not
 have yet. Files are only appended to, so a file's durable bytes are those before
 its last fsync; names (created, renamed, removed) are durable once their folder
-was synced. When the power fails, `fall` decides what becomes of the rest.
+was synced. When the power fails, `fall` decides what becomes of the rest. A folder that
+gets another name takes along what is not durable in it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tokenreel.store.filesystem import FileSystem
@@ -23,10 +24,15 @@ class Crash(BaseException):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameChange:
-    """A change of names in a folder, not durable yet."""
+    """A change of names in a folder, not durable yet; `undo` is given what they are now."""
 
-    folder: Path
-    undo: Callable[[], None]
+    paths: tuple[Path, ...]
+    undo: Callable[..., None]
+
+    @property
+    def folder(self) -> Path:
+        """The folder to be synced: that of the last name."""
+        return self.paths[-1].parent
 
 
 class CrashingFileSystem(FileSystem):
@@ -95,18 +101,18 @@ class CrashingFileSystem(FileSystem):
             "any of it": {number for number in range(num_changes) if seed >> number % 16 & 1},
         }.get(policy, set())
         for number in sorted(lost, reverse=True):
-            self._changes[number].undo()
+            self._changes[number].undo(*self._changes[number].paths)
         for path, durable in self._durable_bytes.items():
             if path.exists() and path.stat().st_size > durable:
                 _spoil(path, durable, policy, chance)
         self._changes.clear()
         self._durable_bytes.clear()
 
-    def _note(self, folder: Path, undo: Callable[[], None]) -> None:
-        self._changes.append(NameChange(folder=folder, undo=undo))
+    def _note(self, undo: Callable[..., None], *paths: Path) -> None:
+        self._changes.append(NameChange(paths=paths, undo=undo))
 
     def _note_create(self, path: Path) -> None:
-        self._note(path.parent, self._restorer(path))
+        self._note(self._restorer(path), path)
         self._durable_bytes[path] = 0
 
     def _note_sync(self, path: Path) -> None:
@@ -115,40 +121,40 @@ class CrashingFileSystem(FileSystem):
     def _note_rename(self, source: Path, target: Path) -> None:
         restore_target = self._restorer(target)
 
-        def undo() -> None:
+        def undo(source: Path, target: Path) -> None:
             if target.exists():
                 target.replace(source)
                 self._move(target, source)
-            restore_target()
+            restore_target(target)
 
-        self._note(target.parent, undo)
+        self._note(undo, source, target)
         self._move(source, target)
 
     def _note_remove(self, path: Path) -> None:
         if path.exists():
-            self._note(path.parent, self._restorer(path))
+            self._note(self._restorer(path), path)
 
     def _note_make_dir(self, path: Path) -> None:
         if not path.exists():
-            self._note(path.parent, lambda: shutil.rmtree(path, ignore_errors=True))
+            self._note(lambda path: shutil.rmtree(path, ignore_errors=True), path)
 
     def _note_remove_dir(self, path: Path) -> None:
         if path.is_dir() and not any(path.iterdir()):
-            self._note(path.parent, lambda: path.mkdir(exist_ok=True))
+            self._note(lambda path: path.mkdir(exist_ok=True), path)
 
     def _note_sync_dir(self, folder: Path) -> None:
         self._changes = [change for change in self._changes if change.folder != folder]
 
     def _note_lock(self, path: Path) -> None:
         if not path.exists():
-            self._note(path.parent, lambda: path.unlink(missing_ok=True))
+            self._note(lambda path: path.unlink(missing_ok=True), path)
 
-    def _restorer(self, path: Path) -> Callable[[], None]:
+    def _restorer(self, path: Path) -> Callable[[Path], None]:
         """Return what puts a name back to what it is now: these bytes, or nothing."""
         data = path.read_bytes() if path.is_file() else None
         durable = self._durable_bytes.get(path)
 
-        def restore() -> None:
+        def restore(path: Path) -> None:
             self._durable_bytes.pop(path, None)
             if data is None:
                 path.unlink(missing_ok=True)
@@ -161,10 +167,19 @@ class CrashingFileSystem(FileSystem):
         return restore
 
     def _move(self, source: Path, target: Path) -> None:
+        """Give a file, or a folder and all in it, its other name here too."""
+
+        def moved(path: Path) -> Path:
+            return target / path.relative_to(source) if source in path.parents else path
+
         durable = self._durable_bytes.pop(source, None)
         self._durable_bytes.pop(target, None)
+        self._durable_bytes = {moved(path): size for path, size in self._durable_bytes.items()}
         if durable is not None:
             self._durable_bytes[target] = durable
+        self._changes = [
+            replace(change, paths=tuple(map(moved, change.paths))) for change in self._changes
+        ]
 
 
 def _spoil(path: Path, durable: int, policy: str, chance: random.Random) -> None:

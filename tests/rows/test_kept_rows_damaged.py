@@ -218,3 +218,17 @@ def test_a_crash_at_any_operation_leaves_no_half_plan(chats: Store, kind: str) -
             assert finished_plans(chats.path) in ({}, whole), (crash_at, policy)
             assert all_of(rows_of(chats, kind)) == found
             assert finished_plans(chats.path) == whole
+
+
+def test_an_episode_without_a_token_is_damage_of_its_length(chats: Store) -> None:
+    rows_of(chats, "episodes")
+    file = plan_folder(chats) / "length"
+    column = np.fromfile(file, "<u4")
+    column[-1] = 0
+    column.tofile(file)
+    vouch(file.parent)
+    damaged = rows_of(chats, "episodes")
+    damaged.pieces(np.arange(damaged.num_rows - 1))
+    with pytest.raises(DamageError, match="length: a row of the plan leads nowhere") as caught:
+        damaged.pieces(np.arange(damaged.num_rows))
+    assert caught.value.where == str(file)

@@ -20,6 +20,7 @@ from tokenreel.errors import (
     WriteError,
 )
 from tokenreel.store import shard_writer, target
+from tokenreel.store.filesystem import FileSystem
 from tokenreel.text.turns import TURN
 
 
@@ -326,6 +327,27 @@ def test_a_record_that_could_not_be_read_is_not_written(
         caught.value
     )
     assert caught.value.remedy == "use larger blocks or smaller shards"
+
+
+def test_a_record_and_a_manifest_of_just_the_size_that_can_be_read_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: dict[str, int] = {}
+
+    class Measuring(FileSystem):
+        def write_whole(self, path: Path, data: bytes) -> None:
+            written[path.name] = max(len(data), written.get(path.name, 0))
+            super().write_whole(path, data)
+
+    build(tmp_path / "books", filesystem=Measuring())
+    records = [size for name, size in written.items() if name.startswith("shard_")]
+    for module, largest in ((shard_writer, max(records)), (target, written["manifest.json"])):
+        with monkeypatch.context() as limited:
+            limited.setattr(module, "MAX_JSON_BYTES", largest)
+            build(tmp_path / f"enough {module.__name__}")
+            limited.setattr(module, "MAX_JSON_BYTES", largest - 1)
+            with pytest.raises(WriteError, match="would be too large to be read"):
+                build(tmp_path / f"too little {module.__name__}")
 
 
 def test_a_file_in_the_place_of_the_target_is_refused(tmp_path: Path) -> None:

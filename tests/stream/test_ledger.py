@@ -172,3 +172,47 @@ def test_what_the_end_leaves_over_is_counted_once_wherever_it_was_resumed(mode: 
         resumed.set_state(state)
         list(resumed)
         assert stats_of(resumed.get_state(), seq_len=4) == told
+
+
+@pytest.mark.parametrize("end", ["pad", "drop"])
+@pytest.mark.parametrize("tail", [0, 1, 2, 4])
+def test_the_tail_of_a_stream_of_windows_is_counted_to_the_token(end: str, tail: int) -> None:
+    config = config_of(
+        Path("none"),
+        repeat=False,
+        shuffle=False,
+        end=end,
+        tokenizer_add_eos=False,
+        train_seq_len=5,
+        train_batch_size=1,
+        train_grad_accum=1,
+    )
+    # Two windows are 11 tokens: the first of a window is the last of the one before.
+    stream = batches_of(config, source=InMemory(["abcdef", "ghijk" + "x" * tail, ""]))
+    rows = np.concatenate([batch.input_ids.reshape(-1, 5) for batch in stream])
+    told = stats_of(stream.get_state(), seq_len=5)
+    padded = end == "pad" and tail > 0
+    assert len(rows) == told["rows"] == 2 + padded
+    assert told["documents"] == 3 and told["tokens"] == 11 + tail
+    assert told["placed"] == 11 + (tail if padded else 0)
+    assert told["dropped"] == (0 if padded else tail)
+    assert told["overlap"] == 1 + padded
+    assert told["padding"] == (5 - tail if padded else 0)
+
+
+@pytest.mark.parametrize("mode", ["sequential", "bin"])
+@pytest.mark.parametrize("longest", [6, 7, 8])
+def test_a_document_that_is_one_token_too_long_is_a_truncated_document(
+    mode: str, longest: int
+) -> None:
+    config = config_of(
+        Path("none"),
+        packing_mode=mode,
+        repeat=False,
+        tokenizer_max_doc_tokens=longest,
+        tokenizer_add_eos=False,
+    )
+    stream = batches_of(config, source=InMemory(["abcdefg", "hijk", "lmnopq"]))
+    list(stream)
+    told = stats_of(stream.get_state(), seq_len=24)
+    assert told["truncated_documents"] == told["truncated"] == int(longest == 6)

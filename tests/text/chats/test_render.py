@@ -323,6 +323,17 @@ def test_a_name_too_long_for_the_turn_table_is_refused(byte: Tokenizer) -> None:
         render([chat], CHATML, tokenizer=byte)
 
 
+def test_the_longest_header_that_the_turn_table_can_count_is_rendered(byte: Tokenizer) -> None:
+    def named(size: int) -> Chat:
+        return Chat(messages=(Message(role="user", content="", name="n" * size),))
+
+    around = int(render([named(1)], CHATML, tokenizer=byte).turns["head"][0]) - 1
+    longest = render([named(65_535 - around)], CHATML, tokenizer=byte)
+    assert longest.turns["head"].tolist() == [65_535]
+    with pytest.raises(InputError, match=r"field 'name'.*at most 65,535 tokens, got 65,536"):
+        render([named(65_536 - around)], CHATML, tokenizer=byte)
+
+
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
