@@ -86,16 +86,16 @@ if hasattr(os, "sched_setaffinity"):
 def memory_mb(field):
     return int(re.search(field + r":\s+(\d+)", open("/proc/self/status").read())[1]) / 1024
 class Marks:
-    "When so many bytes were done: once the first ones, and at last all."
+    "When so many bytes were done: the first ones, since they began to be read, and at last all."
     def __init__(self, first):
         self.first, self.done, self.times = first, 0, {}
-        self.begin = time.perf_counter()
+        self.begin = self.reading = time.perf_counter()
     def start(self, task, *, total, unit=""):
-        self.done = 0
+        self.done, self.reading = 0, time.perf_counter()
     def advance(self, amount=1):
         self.done += amount
         if self.done >= self.first and "first" not in self.times:
-            self.times["first"] = time.perf_counter() - self.begin
+            self.times["first"] = time.perf_counter() - self.reading
             self.times["first_size"] = self.done
     def note(self, text):
         pass

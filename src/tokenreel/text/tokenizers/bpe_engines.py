@@ -31,8 +31,8 @@ _BYTE_LEVEL_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]
 _THREADED_CHARACTERS = 1 << 16
 # A call for one text costs gigatoken 1 to 2 µs. A call for a batch costs 0.3 ms, and the first one
 # the import of awkward, 0.14 s, as much as 25 MB of text; its threads pay from some MB a call on.
-_FEW_TEXTS = 512
-_FEW_CHARACTERS = 1 << 16
+_FEW_TEXTS = 1 << 12
+_FEW_CHARACTERS = 1 << 17
 _MANY_CHARACTERS = 1 << 23
 _LONG_TEXT = 2000
 
@@ -74,7 +74,10 @@ class Gigatoken:
     def _encode(self, texts: Sequence[str] | Sequence[bytes]) -> Encoded:
         if _is_better_one_by_one(len(texts), sum(map(len, texts))):
             return _joined(list(map(self.tokenizer.backend.encode, texts)))
-        layout = self.tokenizer.encode_batch(list(texts)).layout.to_ListOffsetArray64(True)
+        # Of one thread, it leaves the pool alone that all of the process would be held to.
+        parallel = False if _has_one_thread() else None
+        array = self.tokenizer.encode_batch(list(texts), parallel=parallel)
+        layout = array.layout.to_ListOffsetArray64(True)
         offsets = np.asarray(layout.offsets.data, np.int64)
         ids = np.asarray(layout.content.data, np.uint32)[: offsets[-1]]
         return Encoded(ids=ids, offsets=offsets)
