@@ -216,3 +216,20 @@ def test_a_document_that_is_one_token_too_long_is_a_truncated_document(
     list(stream)
     told = stats_of(stream.get_state(), seq_len=24)
     assert told["truncated_documents"] == told["truncated"] == int(longest == 6)
+
+
+def test_a_lane_of_a_single_token_drops_it_and_counts_it() -> None:
+    """No window was cut from it before the end: its first token is nobody's last."""
+    config = config_of(
+        Path("none"),
+        repeat=False,
+        shuffle=False,
+        num_lanes=2,
+        tokenizer_add_eos=False,
+        train_seq_len=5,
+    )
+    stream = batches_of(config, source=InMemory(["abcdef", "x", "", ""]))
+    list(stream)
+    told = stats_of(stream.get_state(), seq_len=5)
+    assert told["documents"] == 4 and told["tokens"] == 7
+    assert told["placed"] == 6 and told["dropped"] == 1 and told["pending"] == 0
