@@ -12,7 +12,6 @@ import functools
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 MOST_LINES = 8
@@ -85,6 +84,8 @@ def printed(value: object) -> str:
     >>> printed("<b> & \\u202e")
     '&lt;b&gt; &amp; \\\\u202e'
     """
+    from html import escape  # takes as long as all of this module, and workers show nothing
+
     return escape("".join(map(_visible, str(value))))
 
 

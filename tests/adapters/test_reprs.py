@@ -5,12 +5,14 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
+import numpy as np
 import torch
 from tests.adapters.making import mixed_recipe, write_stores
 
 import tokenreel.jax
 from tokenreel.feed.feed import Feed
 from tokenreel.stream import StreamPipeline
+from tokenreel.stream.batch import Batch
 from tokenreel.torch import FeedDataset, FeedLoader, FeedRows
 
 
@@ -60,3 +62,12 @@ def test_a_pipeline_tells_its_source_shape_and_vocabulary() -> None:
             f"packing 'bin', vocabulary of {pipeline.vocab_size:,}, eos {pipeline.eos_id}, "
             f"pad {pipeline.pad_id})"
         )
+
+
+def test_a_batch_of_a_stream_counts_its_slots() -> None:
+    segments = np.array([[[1, 1, 2, 0], [1, 1, 1, 1]]])
+    labels = np.where(segments == 2, 7, -100)
+    batch = Batch(
+        step=5, input_ids=segments, labels=labels, segment_ids=segments, position_ids=segments
+    )
+    assert repr(batch) == "Batch(step 5, 1 x 2 rows of 4 tokens, 1 trained, 6 masked, 1 padding)"

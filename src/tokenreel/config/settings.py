@@ -4,8 +4,8 @@
     steps: int | None = field(default=None, metadata=setting("how many steps", least=1))
 
 From the field come the check (`check_settings`, for __post_init__), the docstring that help()
-shows (`declares_settings`) and what the fingerprint is made of (`identity_of`). A check costs about
-two microseconds for each setting, a docstring some fifty when its module is imported.
+shows (`declares_settings`) and what the fingerprint is made of (`identity_of`). A check costs some
+five microseconds for each setting that is given, a docstring half a millisecond at import.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ def check_settings(settings: Any, *, owner: str = "") -> None:
     hints = _hints(settings.__class__)
     for item in fields(settings):
         value, least = getattr(settings, item.name), item.metadata["least"]
+        if value is item.default:  # which is most of them
+            continue
         is_low = least is not None and value is not None and fits(float, value) and value < least
         if fits(hints[item.name], value) and not is_low:
             continue

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tokenreel.display import named, never_raising
 from tokenreel.errors import MissingExtraError
 
 STORED = ("input_ids", "labels", "segment_ids", "position_ids")
@@ -31,6 +32,16 @@ class Batch:
     def attention_mask(self) -> np.ndarray:
         """bool: where there is a token."""
         return self.segment_ids > 0
+
+    @never_raising
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self.input_ids.shape[:-1]))
+        padding = int((self.segment_ids == 0).sum())
+        trained = int((self.labels >= 0).sum())
+        facts = [f"step {self.step:,}", f"{shape} rows of {self.input_ids.shape[-1]:,} tokens"]
+        masked = self.input_ids.size - padding - trained
+        counts = [f"{trained:,} trained", f"{masked:,} masked", f"{padding:,} padding"]
+        return named("Batch", [*facts, *counts])
 
     def on_device(self) -> Batch:
         """Return the batch with JAX arrays on the default device, as data.device_put asks for."""
