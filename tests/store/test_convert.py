@@ -214,7 +214,7 @@ def test_giant_documents_that_continue_over_shards_come_whole(tmp_path, to):
 
 def test_flat_shards_never_cut_a_document(tmp_path):
     source = build(tmp_path / "store", {"train": [[1, 1], [2], [3, 3, 3, 3, 3], [4], [5]]})
-    convert(source, tmp_path / "out", to="flat", shard_bytes=6, file_format="bin")
+    convert(source, tmp_path / "out", to="flat", shard_size=6, file_format="bin")
     shards = [s.tokens.tolist() for s in open_store(tmp_path / "out")["train"].shards]
     assert shards == [[1, 1, 2], [3, 3, 3, 3, 3], [4, 5]]
 
@@ -339,9 +339,10 @@ def test_an_empty_current_folder_may_be_the_target(tmp_path, monkeypatch, to):
         ({"to": "parquet"}, "unknown target layout"),
         ({"to": "flat", "file_format": "txt"}, "unknown file format"),
         ({"to": "flat", "dtype": "int64"}, "bad token dtype"),
-        ({"to": "megatron", "shard_bytes": 100}, "leave out dtype and shard_bytes"),
-        ({"to": "episodes", "dtype": "uint16"}, "leave out dtype and shard_bytes"),
-        ({"shard_bytes": 0}, "bad shard_bytes"),
+        ({"to": "megatron", "shard_size": 100}, "leave out dtype and shard_size"),
+        ({"to": "episodes", "dtype": "uint16"}, "leave out dtype and shard_size"),
+        ({"shard_size": 0}, "bad shard_size"),
+        ({"shard_size": "128Q"}, "bad shard_size"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(tmp_path, options, message):
@@ -470,7 +471,7 @@ def test_any_documents_survive_every_layout(tmp_path_factory, pairs, shard_bytes
             folder / "store", documents, vocab_size=2**16, weights=weights, shard_bytes=shard_bytes
         )
         for to in TARGETS:
-            shards = {"shard_bytes": shard_bytes} if to in convert_module.SHARDED else {}
+            shards = {"shard_size": shard_bytes} if to in convert_module.SHARDED else {}
             convert(source, folder / to, to=to, **shards)
             result = open_store(folder / to, eos_id=0)
             assert result.layout == to
@@ -508,7 +509,7 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys):
     words = ["convert", str(tmp_path / "store"), str(tmp_path / "out")]
     assert main([*words, "--shard-size", "many"]) == 2
     assert (
-        "--shard-size: not a size (expected more than 0 bytes, such as" in capsys.readouterr().err
+        "--shard-size: bad size (expected more than 0 bytes, such as" in capsys.readouterr().err
     )
     assert main(["convert", str(tmp_path / "gone"), str(tmp_path / "out")]) == 1
     assert "no such file or folder" in capsys.readouterr().err

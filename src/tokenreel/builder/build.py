@@ -30,6 +30,7 @@ from tokenreel.builder.settings import Made, note_of, portable, settings_of
 from tokenreel.builder.spill import Summary
 from tokenreel.builder.work import Chunk, divide, sendable
 from tokenreel.config.keywords import check_keywords
+from tokenreel.config.sizes import parse_size
 from tokenreel.display import count_of, named, never_raising
 from tokenreel.errors import ConfigError
 from tokenreel.progress import Progress, shown
@@ -101,7 +102,7 @@ def build(
     deduplicate: bool = False,
     min_tokens: int = 1,
     provenance: bool = True,
-    shard_size: int = SHARD_BYTES,
+    shard_size: int | str = SHARD_BYTES,
     chunk_bytes: int = CHUNK_BYTES,
     workers: int = 1,
     engine: Engine = "local",
@@ -198,7 +199,7 @@ def build(
     provenance
         keep file, line and id of each document (default: True)
     shard_size
-        size of a token file, in bytes (default: 128 MiB)
+        size of a token file, in bytes or such as "128M" (default: 128 MiB)
     chunk_bytes
         text encoded at a time, in bytes; what is lost when a build is killed (default: 8 MiB)
 
@@ -225,10 +226,11 @@ def build(
     With workers, a script needs the usual `if __name__ == "__main__":` where they cannot be
     forked (engines/local.py).
     """
+    shard_size = parse_size(shard_size, name="shard_size")
     given = dict(locals())  # the signature is the one list of settings
     end_if_main_is_imported()
     chat = chat or chats is not None
-    _check(workers=workers, shard_size=shard_size, template=template if not chat else None)
+    _check(workers=workers, template=template if not chat else None)
     reading = {name: given[name] for name in READING}
     source = open_inputs(sources, texts=texts, chats=chats, chat=chat, reading=reading)
     encoder = load_tokenizer(tokenizer, engine=tokenizer_engine)
@@ -335,11 +337,10 @@ def _watched(
         watch(account)
 
 
-def _check(*, workers: int, shard_size: int, template: object) -> None:
+def _check(*, workers: int, template: object) -> None:
     """Refuse settings without sense; `template` is one that was given for documents."""
-    for name, value in (("workers", workers), ("shard_size", shard_size)):
-        if value < 1:
-            raise ConfigError(f"bad {name}", expected=">= 1", actual=value)
+    if workers < 1:
+        raise ConfigError("bad workers", expected=">= 1", actual=workers)
     if template is not None:
         raise ConfigError(
             "template does not apply to documents", remedy="pass chat=True, or leave it out"
@@ -353,7 +354,7 @@ def _template(template: str | Template | None, tokenizer: Tokenizer) -> Template
 
 
 def _tokenizer_facts(tokenizer: Tokenizer, spec: object) -> dict[str, Any]:
-    name = Path(spec).name if isinstance(spec, (str, Path)) else type(tokenizer).__name__
+    name = Path(spec).name if isinstance(spec, (str, Path)) else type(spec).__name__
     return {
         "name": name,
         "fingerprint": tokenizer.fingerprint,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import time
 
+from tokenreel.cli.flags import size_argument
 from tokenreel.cli.output import emit_text
-from tokenreel.cli.sizes import SIZE_HELP, size_argument
+from tokenreel.config.sizes import SIZE_HELP
 from tokenreel.progress import bars
 from tokenreel.store.convert import TARGETS, Conversion, convert
 from tokenreel.store.door import LAYOUTS, open_store
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
             args.target,
             to=args.to,
             dtype=args.out_dtype,
-            shard_bytes=args.shard_size,
+            shard_size=args.shard_size,
             file_format=args.file_format,
             progress=progress,
         )

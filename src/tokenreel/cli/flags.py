@@ -7,7 +7,7 @@ The signature and the docstring of the function are the one place where they are
     deduplicate: bool = False                 --deduplicate
     provenance: bool = True                   --no-provenance
     end_token: str | None = "auto"            --end-token TEXT, --no-end-token
-    shard_size: int, chunk_bytes: int         --shard-size 128M
+    shard_size: int | str, chunk_bytes: int   --shard-size 128M
 """
 
 from __future__ import annotations
@@ -21,11 +21,22 @@ from collections.abc import Callable, Iterable
 from os import PathLike
 from typing import Any
 
-from tokenreel.cli.sizes import size_argument
 from tokenreel.config.hints import choices_of, parts_of
 from tokenreel.config.keywords import hints_of
+from tokenreel.config.sizes import parse_size
+from tokenreel.errors import ConfigError
 
 SIZES = ("_size", "_bytes")
+
+
+def size_argument(text: str) -> int:
+    """Return the bytes of an argument: the `type` of an option, whose error keeps its words."""
+    try:
+        return parse_size(text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 METAVARS = {int: "N", float: "NUMBER", str: "TEXT", size_argument: "SIZE"}
 
 

@@ -7,8 +7,9 @@ import argparse
 from rich.console import Console
 from rich.markup import escape
 
+from tokenreel.cli.flags import size_argument
 from tokenreel.cli.output import emit, printable, size
-from tokenreel.cli.sizes import SIZE_HELP, size_argument
+from tokenreel.config.sizes import SIZE_HELP
 from tokenreel.progress import bars
 from tokenreel.text.chats.templates import BUILT_IN, CHATML, load_template, specials_for
 from tokenreel.text.tokenizers import Tokenizer, load_tokenizer

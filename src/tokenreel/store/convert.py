@@ -24,6 +24,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from tokenreel.config.hints import choices_of, did_you_mean
+from tokenreel.config.sizes import parse_size
 from tokenreel.errors import ConfigError, EmptyError
 from tokenreel.progress import SILENT, Progress
 from tokenreel.store.document_batch import DocumentBatch
@@ -96,7 +97,7 @@ def convert(
     to: Target = "native",
     vocab_size: int | None = None,
     dtype: str | None = None,
-    shard_bytes: int | None = None,
+    shard_size: int | str | None = None,
     file_format: FileFormat = "npy",
     progress: Progress = SILENT,
     filesystem: FileSystem = LOCAL,
@@ -105,7 +106,8 @@ def convert(
 
     A source that needs declarations (a dtype, an eos_id) is opened with `open_store` first.
     `dtype` is that of the written tokens (native and flat; by default the smallest that
-    holds the vocabulary); `file_format` is "npy" or "bin" (flat).
+    holds the vocabulary); `shard_size` that of a file, in bytes or such as "128M" (native
+    and flat); `file_format` is "npy" or "bin" (flat).
 
     >>> import tempfile, tokenreel
     >>> folder = tempfile.mkdtemp()
@@ -114,7 +116,8 @@ def convert(
     >>> convert(folder + "/store", folder + "/pair", to="megatron").num_tokens
     {'train': 2}
     """
-    _check_arguments(to, dtype=dtype, shard_bytes=shard_bytes)
+    _check_arguments(to, dtype=dtype, shard_size=shard_size)
+    size = SHARD_BYTES if shard_size is None else parse_size(shard_size, name="shard_size")
     source = source if isinstance(source, Store) else open_store(source)
     if source.num_tokens == 0:
         raise EmptyError("there are no tokens to convert", where=source.path)
@@ -124,7 +127,7 @@ def convert(
         to=to,
         vocab_size=vocab_size or source.vocab_size,
         dtype=dtype,
-        shard_bytes=shard_bytes or SHARD_BYTES,
+        shard_bytes=size,
         file_format=file_format,
         filesystem=filesystem,
     )
@@ -140,7 +143,7 @@ def convert(
     )
 
 
-def _check_arguments(to: str, *, dtype: str | None, shard_bytes: int | None) -> None:
+def _check_arguments(to: str, *, dtype: str | None, shard_size: int | str | None) -> None:
     if to not in TARGETS:
         raise ConfigError(
             "unknown target layout",
@@ -148,13 +151,11 @@ def _check_arguments(to: str, *, dtype: str | None, shard_bytes: int | None) -> 
             actual=repr(to),
             remedy=did_you_mean(to, TARGETS),
         )
-    if to not in SHARDED and (dtype, shard_bytes) != (None, None):
+    if to not in SHARDED and (dtype, shard_size) != (None, None):
         raise ConfigError(
             f"the {to} layout has one file of a given dtype per split",
-            remedy="leave out dtype and shard_bytes",
+            remedy="leave out dtype and shard_size",
         )
-    if shard_bytes is not None and shard_bytes < 1:
-        raise ConfigError("bad shard_bytes", expected=">= 1", actual=shard_bytes)
 
 
 def _copy(job: _Job, progress: Progress) -> tuple[dict[str, int], dict[str, int]]:

@@ -6,7 +6,8 @@ import argparse
 
 import pytest
 
-from tokenreel.cli.sizes import parse_size, size_argument
+from tokenreel.cli.flags import size_argument
+from tokenreel.config.sizes import parse_size
 from tokenreel.errors import ConfigError
 
 
@@ -41,7 +42,7 @@ def test_a_size_means_what_its_suffix_says(text: str | int, size: int) -> None:
     "text", ["", "M", "12X", "1.5.5G", "-4M", "0", "0M", "0.2", "4iB", "4 K B", "1e9", "٣M", 0, -1]
 )
 def test_what_is_no_size_is_refused_with_examples(text: str | int) -> None:
-    with pytest.raises(ConfigError, match=r"not a size .*200M, 1\.5G .*128MiB.*got "):
+    with pytest.raises(ConfigError, match=r"bad size .*200M, 1\.5G .*128MiB.*got "):
         parse_size(text)
 
 
@@ -51,4 +52,4 @@ def test_an_option_says_why_a_size_is_none(capsys: pytest.CaptureFixture[str]) -
     assert parser.parse_args(["--shard-size", "128M"]).shard_size == 128_000_000
     with pytest.raises(SystemExit):
         parser.parse_args(["--shard-size", "much"])
-    assert "argument --shard-size: not a size (expected" in capsys.readouterr().err
+    assert "argument --shard-size: bad size (expected" in capsys.readouterr().err
