@@ -57,6 +57,7 @@ FETCHED = (
     "vocab*",
     "merges.txt",
     "generation_config.json",
+    "tekken*.json",
 )
 
 
@@ -311,8 +312,9 @@ def _local(name: str) -> Path:
 def _is_path(name: str) -> bool:
     """Return whether a name can only be a path: those of the hub are `name` or `owner/name`.
 
-    >>> [_is_path(name) for name in ("./a", "a/b.json", "/a", "a/b/c", "a/b-2.5", "gpt2")]
+    >>> [_is_path(name) for name in ("./a", "a/b.json", "a/b.model.v3", "a/b/c", "a/b-2.5", "gpt2")]
     [True, True, True, True, False, False]
     """
     is_marked = name.startswith((".", "~", "/")) or Path(name).is_absolute()
-    return is_marked or name.endswith(FILE_SUFFIXES) or name.count("/") > 1
+    is_file = name.endswith(FILE_SUFFIXES) or ".model.v" in name  # such as Mistral's .model.v3
+    return is_marked or is_file or name.count("/") > 1
