@@ -3,7 +3,9 @@
 Each rank states a claim, ready for JSON; the adapter gathers the claims of all ranks, and
 each rank checks them all, so that all go on or all raise the same error. A rank whose
 stores cannot be opened says so in its claim: nobody waits for it. What is compared is
-identities (digests and settings), not bytes; some hundred bytes per rank.
+identities (digests and settings), not bytes; some hundred bytes per rank. A rank that does
+not come to the comparison, or is lost in it, is a WorkerError on the others that names it where
+the adapter can know (`lost_ranks`).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tokenreel.errors import ConfigError, MismatchError
+from tokenreel.errors import ConfigError, MismatchError, WorkerError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.state import leaves
 
@@ -95,3 +97,43 @@ def _check_ranks(ranks: Sequence[int], world_size: int) -> None:
             actual=", ".join(map(str, sorted(ranks))),
             remedy="give each process its rank among all that share a batch",
         )
+
+
+def lost_ranks(ranks: Sequence[int], *, seconds: float | None) -> WorkerError:
+    """Return the error for ranks that did not come to compare; `seconds` None: they have ended.
+
+    >>> print(lost_ranks([1], seconds=None))
+    rank 1 has ended before all ranks had compared what they feed from; look at what it printed \
+last, and start all ranks again
+    """
+    named = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+    has, it = ("have", "they") if len(ranks) > 1 else ("has", "it")
+    if seconds is None:
+        return WorkerError(
+            f"{named} {has} ended before all ranks had compared what they feed from",
+            remedy=f"look at what {it} printed last, and start all ranks again",
+        )
+    return WorkerError(
+        f"{named} {has} not come to compare what all ranks feed from: stuck, or ended",
+        expected=f"all ranks within {seconds:,.0f} s, the timeout of the process group",
+        remedy=f"look at what {it} printed last and which file {it} may wait for",
+    )
+
+
+def lost_exchange(reason: str, *, ended: Sequence[int]) -> WorkerError:
+    """Return the error for an exchange that broke off, with the ranks that are known to be gone."""
+    if ended:
+        return lost_ranks(ended, seconds=None)
+    return WorkerError(
+        f"a rank was lost, or is stuck, while all compared what they feed from: {reason}",
+        remedy="look at what the other ranks printed last, and start all of them again",
+    )
+
+
+def lost_store(reason: str) -> WorkerError:
+    """Return the error for a process group whose store cannot be reached."""
+    return WorkerError(
+        "the process that keeps the store of the process group (rank 0, or the launcher) has "
+        f"ended before all ranks had compared what they feed from: {reason}",
+        remedy="look at what it printed last, and start all ranks again",
+    )

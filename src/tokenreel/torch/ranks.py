@@ -1,7 +1,8 @@
 """Which rank of how many this process is, and whether all ranks see the same run.
 
-Asking all ranks is one all_gather of some hundred bytes each. It is asked where a feed is
-opened while torch.distributed is running, and before the first batch of each iteration.
+Asking all ranks is a roll call (roll_call.py) and one all_gather of some hundred bytes each. It
+is asked where a feed is opened while torch.distributed is running, and before the first batch of
+each iteration.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from os import PathLike
 import torch.distributed as dist
 
 from tokenreel.errors import ConfigError, TokenreelError
-from tokenreel.feed.agreement import Claim, check_claims, claim_of, failed_claim
+from tokenreel.feed.agreement import Claim, check_claims, claim_of, failed_claim, lost_exchange
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe
+from tokenreel.torch.roll_call import call_roll, find_ended
 
 Group = dist.ProcessGroup | None  # None: all processes
 
@@ -76,9 +78,16 @@ def agree(
 
 
 def compare(said: Claim, group: Group = None) -> None:
-    """Raise on every rank unless the claims of all ranks agree; all of a group must ask."""
+    """Raise on every rank unless the claims of all ranks agree; all of a group must ask.
+
+    Where a rank does not come, or is lost, the others raise WorkerError.
+    """
     if said["world_size"] == 1:  # a process that reads for itself alone asks nobody
         return
+    call_roll(group)
     claims: list[Claim] = [{} for _ in range(dist.get_world_size(group))]
-    dist.all_gather_object(claims, said, group=group)
+    try:
+        dist.all_gather_object(claims, said, group=group)
+    except RuntimeError as error:  # of any backend: a connection was closed, the time is up
+        raise lost_exchange(str(error), ended=find_ended(group)) from error
     check_claims(claims)
