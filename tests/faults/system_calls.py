@@ -18,7 +18,7 @@ import pytest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A system call: create, write, fsync, mkdir, remove, or rename to `target`."""
+    """A system call: create, write, fsync, mkdir, link, remove, or rename to `target`."""
 
     name: str
     path: Path
@@ -41,6 +41,7 @@ TOLD: dict[str, Callable[..., Call | None]] = {
     "write": lambda _, descriptor, data: Call(name="write", path=path_of(descriptor)),
     "fsync": lambda _, descriptor: Call(name="fsync", path=path_of(descriptor)),
     "replace": lambda _, old, new: Call(name="rename", path=Path(old), target=Path(new)),
+    "link": lambda _, old, new: Call(name="link", path=Path(new)),
     "mkdir": lambda _, path, *rest: Call(name="mkdir", path=Path(path)),
     "unlink": lambda _, path: Call(name="remove", path=Path(path)),
 }

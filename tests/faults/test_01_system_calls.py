@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.faults.system_calls import Call, Disk, record_calls
 from tests.rows.planning import LENGTHS, plan_folder, plan_of
 from tests.store.building import LEAFLETS, OTHER_BOOKS, build, build_full
 
 from tokenreel import open_store
+from tokenreel.store.arrays import ArrayFile
+from tokenreel.store.convert import Target, convert
+from tokenreel.store.eos_scan import open_sidecar
+from tokenreel.store.export.cache import write_meta, write_pretrain_shards
+from tokenreel.store.export.staging import staged_folder
 from tokenreel.store.filesystem import LOCAL
 
 pytestmark = pytest.mark.skipif(
@@ -94,3 +102,43 @@ def test_a_plan_gets_its_name_when_all_of_it_is_on_the_disk(
     folder = plan_folder(store)
     assert len(files_of(folder)) == 7  # six columns and the header
     check_durable_at(calls, folder, {folder.parent, folder, *files_of(folder)})
+
+
+@pytest.mark.parametrize("to", ["flat", "episodes", "megatron"])
+def test_a_converted_store_gets_its_name_when_all_of_it_is_on_the_disk(
+    memory_disk: Path, to: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(build_full(memory_disk / "books"))
+    calls = record_calls(memory_disk, monkeypatch)
+    out = convert(store, memory_disk / "out", to=to).path
+    check_durable_at(calls, out, {out, *files_of(out)})
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_cache_gets_its_name_when_all_of_it_is_on_the_disk(
+    memory_disk: Path, links: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object, **options: object) -> None:
+        raise OSError(errno.EXDEV, "another file system")
+
+    splits = open_store(build(memory_disk / "books", LEAFLETS)).splits
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    calls = record_calls(memory_disk, monkeypatch)
+    out = memory_disk / "cache"
+    with staged_folder(out, LOCAL) as folder:
+        write_pretrain_shards(folder, splits, filesystem=LOCAL)
+        write_meta(folder, {"vocab_size": 1000}, filesystem=LOCAL)
+    assert any(call.name == "link" for call in calls) == links
+    check_durable_at(calls, out, {out, *files_of(out)})
+
+
+def test_a_sidecar_of_documents_has_its_record_when_its_offsets_are_on_the_disk(
+    memory_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = ArrayFile(path=memory_disk / "t.bin", dtype=np.dtype("<u2"), count=5)
+    np.array([5, 0, 6, 0, 7], "<u2").tofile(tokens.path)
+    calls = record_calls(memory_disk, monkeypatch)
+    offsets = open_sidecar(tokens, 0).path
+    record = offsets.with_suffix(".json")
+    check_durable_at(calls, record, {offsets.parent, *files_of(offsets.parent)})
