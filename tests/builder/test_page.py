@@ -68,8 +68,9 @@ def chats(tmp_path: Path) -> Built:
 
 def test_it_shows_where_a_store_comes_from(chats: Built) -> None:
     page = page_of(chats)
-    facts = chats.store.manifest.facts if chats.store.manifest else None
-    assert facts is not None
+    assert chats.store.manifest is not None
+    facts = chats.store.manifest.facts
+    assert facts.tokenizer is not None
     for shown in (
         facts.tokenizer["fingerprint"],
         f"vocabulary of {facts.vocab_size:,}",

@@ -88,12 +88,12 @@ def _draw(console: Console, report: dict[str, Any]) -> None:
     for place in report["skipped_places"][:SHOWN_PLACES]:
         where = f"{place.get('file', 'memory')}:{place.get('row', -1) + 1}"
         console.print(f"    {escape(printable(where))}: {escape(printable(place['reason']))}")
-    for kind, count in report["dirt"].items():
+    for kind, count in report.get("dirt", {}).items():
         console.print(f"  {kind}: in {count:,} records")
-    if chats := report["untrained_chats"]:
+    if chats := report.get("untrained_chats"):
         noun = "chat trains" if chats == 1 else "chats train"
         console.print(f"  {chats:,} {noun} nothing: {report['untrained_reason']}")
-    if template := report["settings"].get("template"):
+    if template := report.get("settings", {}).get("template"):
         console.print(f"  chat template: {escape(printable(template))}")
     if end := report.get("end_token"):
         token = escape(printable(end["token"]))

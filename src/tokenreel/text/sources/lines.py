@@ -95,6 +95,10 @@ def split_lines(
     held: list[bytes] = []
     byte, number, num_held = start, 0, 0
     for block in blocks:
+        blank = 0 if num_held else _blank_bytes(block, limit)
+        if blank:
+            byte, number = byte + blank, number + count_newlines(block[:blank])
+            block = block[blank:]
         first, *others = block.split(b"\n")
         was_over = num_held > limit
         num_held += len(first)
@@ -122,6 +126,12 @@ def split_lines(
             yield byte, number, None
     if 0 < num_held <= limit and not (line := b"".join(held)).isspace():
         yield byte, number, line
+
+
+def _blank_bytes(block: bytes, limit: int) -> int:
+    """Return how many bytes the blank lines have that a block is made of; 0 if it has others."""
+    stop = block.rfind(b"\n") + 1 if block.isspace() else 0
+    return stop if stop <= limit else 0  # one of them might be too long
 
 
 def _whole_blocks(path: Path) -> Iterator[memoryview]:
