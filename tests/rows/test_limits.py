@@ -1,0 +1,160 @@
+"""The smallest plan there is, the last setting that is allowed, and damage that is off by one."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.feed.making import recipe_of
+from tests.rows.corpora import Place, write_store
+from tests.rows.planning import LENGTHS, plan_folder, plan_of, vouch
+
+from tokenreel import Feed, Source
+from tokenreel.errors import ConfigError, DamageError
+from tokenreel.rows import verified
+from tokenreel.rows.packed import Packed
+from tokenreel.rows.packing import MAX_CAPACITY
+from tokenreel.rows.slices import Slices
+from tokenreel.rows.table import COLUMNS
+from tokenreel.rows.windows import Windows
+from tokenreel.store.store import Store
+
+
+@pytest.fixture
+def store(place: Place) -> Store:
+    return write_store(place(), LENGTHS)
+
+
+def rewrite(file: Path, at: int, value: int) -> None:
+    """Put another number into a column of a plan; its header vouches for it."""
+    column = np.fromfile(file, COLUMNS[file.name])
+    column[at] = value
+    column.tofile(file)
+    vouch(file.parent)
+
+
+def test_two_tokens_are_a_window_and_one_is_none(place: Place) -> None:
+    windows = Windows(split=write_store(place(), [2])["train"], seq_len=8)
+    assert windows.num_rows == 1 and windows.pieces(np.arange(1)).length.tolist() == [2]
+    with pytest.raises(ConfigError, match=r"too few tokens for a window \(expected >= 2, got 1\)"):
+        Windows(split=write_store(place(), [1])["train"], seq_len=8)
+
+
+def test_a_slice_of_two_tokens_is_one_and_of_one_is_none(place: Place) -> None:
+    split = write_store(place(), [5])["train"]
+    assert Slices(split=split, num_slots=2).pieces(np.arange(2)).start.tolist() == [0, 2]
+    assert Slices(split=split, num_slots=5).num_rows == 1
+    with pytest.raises(ConfigError, match="a slice needs an input and a label"):
+        Slices(split=split, num_slots=1)
+    with pytest.raises(ConfigError, match="no shard has 6 tokens"):
+        Slices(split=split, num_slots=6)
+
+
+def test_a_plan_of_one_row_is_kept_and_opened(place: Place) -> None:
+    store = write_store(place(), [5])
+    made, opened = plan_of(store), plan_of(store)
+    assert made.num_rows == opened.num_rows == 1
+    assert opened.table.row_offsets.tolist() == [0, 1] and opened.find(0) == [(0, 0, 5)]
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        ("seq_len", 1, MAX_CAPACITY - 1),
+        ("block_docs", 1, 2**27),
+        ("min_trained", 0, MAX_CAPACITY),
+        ("threads", 0, 1024),
+    ],
+)
+def test_packed_rows_take_the_ends_of_each_range_and_nothing_beyond(
+    store: Store, name: str, least: int, most: int
+) -> None:
+    def packed(value: int) -> Packed:
+        # Sequential: the other methods take memory, or time, for each token of a row.
+        settings: dict[str, Any] = {"seq_len": 11, "method": "sequential", name: value}
+        return Packed(split=store["train"], **settings)
+
+    assert packed(least).num_rows > 0
+    if name == "min_trained":  # no document has so many targets, which is another error
+        with pytest.raises(ConfigError, match="no document can be trained on"):
+            packed(most)
+    else:
+        assert packed(most).num_rows > 0
+    for beyond in (least - 1, most + 1):
+        with pytest.raises(ConfigError, match=f"{name} makes no sense .*{least:,} to {most:,}"):
+            packed(beyond)
+
+
+def test_a_piece_without_a_token_is_damage_for_whoever_asks(store: Store) -> None:
+    whole = plan_of(store)
+    last = len(whole.table.lengths) - 1
+    document = int(whole.table.documents[last])
+    rewrite(plan_folder(store) / "lengths", last, 0)
+    damaged = plan_of(store)
+    with pytest.raises(DamageError, match="lengths: a row of the plan leads nowhere"):
+        damaged.pieces(np.arange(damaged.num_rows))
+    with pytest.raises(DamageError, match="a row of the plan leads nowhere"):
+        damaged.find(document)
+
+
+def test_a_piece_behind_the_last_row_is_damage_of_the_rows(store: Store) -> None:
+    whole = plan_of(store)
+    last = len(whole.table.lengths) - 1
+    document = int(whole.table.documents[last])
+    assert whole.find(document)
+    rewrite(plan_folder(store) / "row_offsets", -1, last)
+    damaged = plan_of(store)
+    with pytest.raises(DamageError, match="row_offsets: a row of the plan leads nowhere"):
+        damaged.find(document)
+
+
+def test_a_piece_that_ends_a_token_behind_the_split_is_damage(store: Store) -> None:
+    whole = plan_of(store)
+    num_tokens = store["train"].num_tokens
+    ends = whole.table.positions + whole.table.lengths
+    at = int(np.argmax(ends))
+    assert ends[at] == num_tokens
+    rewrite(plan_folder(store) / "positions", at, int(whole.table.positions[at]) + 1)
+    damaged = plan_of(store)
+    with pytest.raises(DamageError, match="positions: a row of the plan leads nowhere"):
+        damaged.pieces(np.arange(damaged.num_rows))
+    with pytest.raises(DamageError, match="positions: a row of the plan leads nowhere"):
+        damaged.find(int(whole.table.documents[at]))
+
+
+def test_a_plan_that_was_damaged_and_is_made_again_no_longer_stops_the_feed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipe_of(Source(name="a", path=store.path, rows="packed"), seq_len=11)
+    expected = Feed(recipe).batch(0)
+    file = plan_folder(store) / "flags"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    monkeypatch.setattr(verified, "AT_ONCE_BYTES", 10)  # the plan is verified in the background
+    feed = Feed(recipe)
+    for thread in threading.enumerate():
+        if thread.name == "tokenreel-verify":
+            thread.join()
+    with pytest.raises(DamageError, match="remove the folder"):
+        feed.batch(0)
+    for column in file.parent.iterdir():
+        column.unlink()
+    file.parent.rmdir()
+    assert np.array_equal(Feed(recipe).batch(0).input_ids, expected.input_ids)
+
+
+def test_a_plan_of_just_the_size_that_is_read_at_once_is_read_at_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan_of(store)
+    folder = plan_folder(store)
+    size = sum((folder / name).stat().st_size for name in COLUMNS)
+    for at_once, is_read in ((size, True), (size - 1, False)):
+        monkeypatch.setattr(verified, "AT_ONCE_BYTES", at_once)
+        monkeypatch.setattr(verified, "_seen", set())
+        plan = plan_of(store)
+        assert plan.table.lengths.flags.owndata == is_read
