@@ -198,7 +198,7 @@ def test_what_is_not_there_is_not_damaged(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr() == ("", "error: nowhere/store: there is no such file or folder\n")
     assert main(["verify", "nowhere/store", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["error"] == "NoStoreError"
-    assert "bad threads (expected >= 1, got 0)" in refused(capsys, "verify", "s", "--threads", 0)
+    assert "bad --threads (expected >= 1, got 0)" in refused(capsys, "verify", "s", "--threads", 0)
 
 
 def test_help_names_numbers_shortly(capsys: pytest.CaptureFixture[str]) -> None:
