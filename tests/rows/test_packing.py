@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -129,6 +131,22 @@ def test_lognormal_lengths_fill_the_rows() -> None:
     for method, least in (("best_fit", 0.999), ("first_fit", 0.999), ("sequential", 0.7)):
         row_offsets, _ = pack(lengths, 2049, method=method)
         assert lengths.sum() / ((len(row_offsets) - 1) * 2049) > least
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_row_far_longer_than_all_items_costs_no_more_than_one_that_just_holds_them(
+    method: str,
+) -> None:
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    room = pages * resource.getpagesize() + 2**30  # four bytes for each token would be 8 GiB
+    resource.setrlimit(resource.RLIMIT_AS, (room, limits[1]))
+    try:
+        longest = pack(np.array([5, 6, 7]), 2**31 - 1, method=method)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert as_rows(longest) == as_rows(pack(np.array([5, 6, 7]), 18, method=method)) == [[0, 1, 2]]
+    assert len(as_rows(pack(np.array([5, 6, 7]), 17, method=method))) == 2
 
 
 @pytest.mark.parametrize("dtype", ["u1", "<u2", "<i4", ">i8", "<u8"])

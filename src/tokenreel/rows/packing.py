@@ -38,6 +38,9 @@ def pack(
     """
     _check(lengths, capacity, method)
     items = np.ascontiguousarray(lengths, np.uint32)
+    # What holds all items holds them in one row, however large it is; the kernel has a table of
+    # four bytes for each token of a row.
+    capacity = min(capacity, max(int(items.sum()), 1))
     extension = native.extension()
     if extension is None:
         return pack_reference(items, capacity, method=method)
