@@ -1,31 +1,42 @@
 # Every target sets up all it needs: a .venv made with pip, once, and again when
-# pyproject.toml, setup.py, constraints.txt or the C sources change.
+# pyproject.toml, setup.py, requirements.lock or the C sources change.
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-INPUTS := pyproject.toml setup.py constraints.txt $(wildcard src/tokenreel/native/*.c src/tokenreel/native/*.h)
+INPUTS := pyproject.toml setup.py requirements.lock $(wildcard src/tokenreel/native/*.c src/tokenreel/native/*.h)
 
-.PHONY: help setup demo test soak check format bench clean
+.PHONY: help setup lock demo test soak check format bench clean
 
 help:
 	@echo "make demo    what tokenreel does, in a minute, on this machine"
 	@echo "make test    the test suite, kernels native and in numpy"
 	@echo "make check   format, lint, types, tests"
 	@echo "make bench   every benchmark, as ratios within one run"
+	@echo "make lock    the versions and hashes of all that is installed"
 	@echo "make soak    the long runs: many kills, many crash points"
 
 setup: $(STAMP)
 
-# torch first and pinned: a looser request would fetch gigabytes of CUDA packages.
+# torch is pinned: a looser request would fetch gigabytes of CUDA packages.
 $(STAMP): $(INPUTS)
 	$(PYTHON) -c 'import sys; sys.exit("tokenreel needs Python 3.11 or newer, found " + sys.version) if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip -c constraints.txt
-	$(BIN)/python -m pip install --quiet -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps torch==2.13.0
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	touch $(STAMP)
+
+# What torch needs is named here, because torch itself is left out: its builds differ by device.
+lock:
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet uv
+	echo torch > build/without.txt
+	printf 'filelock\nfsspec\njinja2\nnetworkx\nsympy\ntyping-extensions\n' > build/torch_needs.in
+	build/lock/bin/uv pip compile pyproject.toml build/torch_needs.in --extra dev --constraints constraints.txt \
+	  --excludes build/without.txt --universal --python-version 3.11 --generate-hashes --no-annotate \
+	  --no-emit-index-url --custom-compile-command "make lock" --quiet --output-file requirements.lock
 
 demo: $(STAMP)
 	$(BIN)/tokenreel demo

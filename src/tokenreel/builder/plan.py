@@ -11,7 +11,7 @@ from tokenreel.text.chats import Policy, Template
 from tokenreel.text.sources.protocol import TextSource
 from tokenreel.text.tokenizers import EndToken, Tokenizer, find_end, take_end
 
-VERSION = 2  # of the way documents are ordered, split and cut; goes into the manifest
+VERSION = 3  # of the way documents are ordered, split and cut; goes into the manifest
 Shuffle = Literal["none", "buffer", "torch-buffer", "global"]
 CHUNK_BYTES = 8 * 1024 * 1024
 
