@@ -10,6 +10,7 @@ from tests.order.making import shares
 
 from tokenreel.errors import ConfigError
 from tokenreel.order.order import VERSIONS, Located, Order, SourceRows
+from tokenreel.order.schedule import Change
 
 A, B, C = (SourceRows(name=name, num_rows=n) for name, n in (("a", 7), ("b", 40), ("c", 1)))
 
@@ -145,6 +146,45 @@ def test_shares_cannot_be_changed_before_the_last_change() -> None:
     assert str(caught.value) == (
         "shares can only be changed after the last change (expected >= position 100, got 99)"
     )
+
+
+def test_the_last_of_several_changes_at_one_position_holds() -> None:
+    order = order_of(A, B)
+    for position in (0, 100):
+        twice = order.change(position, (0.9, 0.1)).change(position, (0.2, 0.8))
+        once = order.change(position, (0.2, 0.8))
+        for ours, expected in zip(
+            twice.locate(0, 300).columns, once.locate(0, 300).columns, strict=True
+        ):
+            assert np.array_equal(ours, expected)
+
+
+@pytest.mark.parametrize("start", [98, 99, 100, 101])
+@pytest.mark.parametrize("count", [0, 1, 2, 3])
+def test_a_few_positions_around_a_change_are_a_slice_of_the_whole(start: int, count: int) -> None:
+    order = order_of(A, B).change(100, (0.2, 0.8)).change(101, (0.7, 0.3))
+    whole, few = order.locate(0, 200), order.locate(start, count)
+    for column, part in zip(whole.columns, few.columns, strict=True):
+        assert np.array_equal(part, column[start : start + count])
+
+
+@pytest.mark.parametrize("ramp", [0, 5])
+def test_the_first_shares_are_those_before_every_change(ramp: int) -> None:
+    changes = [Change(start=10, shares=(0.2, 0.8), ramp=ramp)]
+    phased = Order((A, B), shares=(0.9, 0.1), changes=changes, seed=0)
+    for order in (phased, phased.change(30, (0.5, 0.5))):
+        assert order.first_shares.tolist() == [0.9, 0.1]
+    assert Order((A, B), shares=None, seed=0).first_shares.tolist() == [7 / 47, 40 / 47]
+
+
+def test_the_last_position_has_a_row_and_no_row_comes_behind_it() -> None:
+    alone, last = order_of(B), 2**44 - 1
+    located = alone.locate(last, 1)
+    assert located.epoch.tolist() == [last // 40]
+    assert alone.first_position(0, last) == last
+    assert alone.first_position(0, last + 1) == -1
+    with pytest.raises(ConfigError, match="position out of range"):
+        alone.locate(last, 2)
 
 
 def test_the_order_of_these_versions_never_changes() -> None:

@@ -10,16 +10,18 @@ import numpy as np
 import pytest
 from tests.feed.making import recipe_of
 from tests.rows.corpora import Place, write_store
-from tests.rows.planning import LENGTHS, plan_folder, plan_of, vouch
+from tests.rows.planning import LENGTHS, plan_folder, plan_of, rows_of, vouch
 
 from tokenreel import Feed, Source
 from tokenreel.errors import ConfigError, DamageError
 from tokenreel.rows import verified
 from tokenreel.rows.packed import Packed
 from tokenreel.rows.packing import MAX_CAPACITY
+from tokenreel.rows.plan_file import open_plan
 from tokenreel.rows.slices import Slices
 from tokenreel.rows.table import COLUMNS
 from tokenreel.rows.windows import Windows
+from tokenreel.store.arrays import ArrayFile
 from tokenreel.store.store import Store
 
 
@@ -41,6 +43,47 @@ def test_two_tokens_are_a_window_and_one_is_none(place: Place) -> None:
     assert windows.num_rows == 1 and windows.pieces(np.arange(1)).length.tolist() == [2]
     with pytest.raises(ConfigError, match=r"too few tokens for a window \(expected >= 2, got 1\)"):
         Windows(split=write_store(place(), [1])["train"], seq_len=8)
+
+
+def test_a_window_of_nothing_but_borders_is_left_out_however_short_their_run(place: Place) -> None:
+    # Window 1 is the end of the first document, T - 1 documents of one token, and the beginning
+    # of the last: every target in it is the first token of a document.
+    split = write_store(place(), [5, 1, 1, 1, 6])["train"]
+    windows = Windows(split=split, seq_len=4, by_document=True)
+    assert windows.num_windows == 4 and windows.ledger["untrained_rows"] == 1
+    assert windows.kept is not None and windows.kept.tolist() == [0, 2, 3]
+    fewer = Windows(split=write_store(place(), [6, 1, 1, 6])["train"], seq_len=4, by_document=True)
+    assert fewer.kept is None
+
+
+@pytest.mark.parametrize(
+    ("lengths", "kept"),
+    [([5, 1], [0]), ([5, 2], None), ([5, 1, 1], [0]), ([9, 1], [0, 1]), ([4, 2], None)],
+)
+def test_a_short_last_window_of_nothing_but_borders_is_left_out(
+    place: Place, lengths: list[int], kept: list[int] | None
+) -> None:
+    split = write_store(place(), lengths)["train"]
+    windows = Windows(split=split, seq_len=4, by_document=True)
+    assert (None if windows.kept is None else windows.kept.tolist()) == kept
+    assert windows.ledger["untrained_rows"] == (kept is not None)
+
+
+def test_a_kept_window_right_behind_the_last_is_damage(chats: Store) -> None:
+    whole = rows_of(chats, "windows")
+    assert isinstance(whole, Windows)
+    file = plan_folder(chats) / "kept"
+    column = np.fromfile(file, "<i8")
+    for number, is_there in ((whole.num_windows - 1, True), (whole.num_windows, False)):
+        column[-1] = number
+        column.tofile(file)
+        vouch(file.parent)
+        rows = rows_of(chats, "windows")
+        if is_there:
+            rows.pieces(np.arange(rows.num_rows))
+        else:
+            with pytest.raises(DamageError, match="kept: a row of the plan leads nowhere"):
+                rows.pieces(np.arange(rows.num_rows))
 
 
 def test_a_slice_of_two_tokens_is_one_and_of_one_is_none(place: Place) -> None:
@@ -147,7 +190,7 @@ def test_a_plan_that_was_damaged_and_is_made_again_no_longer_stops_the_feed(
     assert np.array_equal(Feed(recipe).batch(0).input_ids, expected.input_ids)
 
 
-def test_a_plan_of_just_the_size_that_is_read_at_once_is_read_at_once(
+def test_a_plan_of_just_the_size_that_is_read_at_once_is_read_and_verified_at_once(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan_of(store)
@@ -158,3 +201,14 @@ def test_a_plan_of_just_the_size_that_is_read_at_once_is_read_at_once(
         monkeypatch.setattr(verified, "_seen", set())
         plan = plan_of(store)
         assert plan.table.lengths.flags.owndata == is_read
+    monkeypatch.setattr(verified, "AT_ONCE_BYTES", size)
+    monkeypatch.setattr(verified, "_seen", set())
+    (folder / "flags").write_bytes(bytes((folder / "flags").stat().st_size))
+    with pytest.raises(DamageError, match="flags: the file fails its checksum"):
+        open_plan(folder, {})
+
+
+def test_a_column_that_vanishes_after_it_was_looked_at_is_damage(tmp_path: Path) -> None:
+    file = ArrayFile(path=tmp_path / "lengths", dtype=COLUMNS["lengths"], count=3)
+    with pytest.raises(DamageError, match="lengths: cannot be read: No such file or directory"):
+        verified.load_columns([file], {"lengths": "0" * 64}, mode="mmap")

@@ -1,0 +1,119 @@
+"""The last id, byte, token and document that there is, and the first that there is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.feed.making import Doc, write_store
+
+from tokenreel import StoreWriter, native, open_store
+from tokenreel.errors import FormatError, VocabularyError
+from tokenreel.store import canonical
+from tokenreel.store.canonical import canonical_bytes, read_canonical
+from tokenreel.store.narrow import narrow, narrow_ended
+from tokenreel.store.split import Split
+
+
+@pytest.fixture(params=["native", "numpy"])
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "numpy":
+        monkeypatch.setattr(native, "extension", lambda: None)
+
+
+def test_a_file_of_just_the_size_that_is_read_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = canonical_bytes({"a": "b" * 100})
+    (tmp_path / "a.json").write_bytes(data)
+    monkeypatch.setattr(canonical, "MAX_JSON_BYTES", len(data))
+    assert read_canonical(tmp_path / "a.json") == {"a": "b" * 100}
+    monkeypatch.setattr(canonical, "MAX_JSON_BYTES", len(data) - 1)
+    with pytest.raises(FormatError, match=f"file is too large .*got {len(data)}"):
+        read_canonical(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize(
+    ("limit", "last"), [(100, 99), (2**16, 65_535), (2**16 + 1, 65_535), (2**20, 65_535)]
+)
+@pytest.mark.parametrize("dtype", ["<i8", "<u4", ">i4"])
+@pytest.mark.usefixtures("kernel")
+def test_the_last_id_of_the_vocabulary_and_of_the_dtype_fits_and_the_next_does_not(
+    limit: int, last: int, dtype: str
+) -> None:
+    target = np.dtype("<u2")
+    assert narrow(np.array([0, last], dtype), target, limit=limit).tolist() == [0, last]
+    one_more = np.array([0, last + 1], dtype)
+    with pytest.raises(VocabularyError, match=f"position 1 is outside .*0 to {last:,}, got"):
+        narrow(one_more, target, limit=limit)
+    offsets = np.array([0, 1])
+    ended = narrow_ended(np.array([last], dtype), offsets, target, limit=limit, end_id=last)
+    assert ended.tolist() == [last, last]
+    for ids, end_id in (([last + 1], 0), ([0], last + 1), ([0], -1)):
+        with pytest.raises(VocabularyError, match="is outside the vocabulary"):
+            narrow_ended(np.array(ids, dtype), offsets, target, limit=limit, end_id=end_id)
+
+
+@pytest.mark.parametrize(("tokens", "shards"), [(11, [11]), (12, [12]), (13, [12, 1])])
+def test_a_document_of_just_a_shard_fills_it_and_a_longer_one_goes_on(
+    tmp_path: Path, tokens: int, shards: list[int]
+) -> None:
+    with StoreWriter(tmp_path / "s", vocab_size=100, shard_bytes=24) as writer:
+        writer.add(range(tokens))
+    split = open_store(tmp_path / "s")["train"]
+    assert [shard.num_tokens for shard in split.shards] == shards
+    assert split.num_documents == 1 and split.document(0).tokens.tolist() == list(range(tokens))
+
+
+@pytest.fixture(params=["turns", "weights"])
+def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Split, list[Doc]]:
+    """Documents in shards of twenty tokens, none of which goes on in the next."""
+    documents = write_store(
+        tmp_path / "s", [12, 8, 0, 20, 0, 7, 1], sidecar=request.param, shard_tokens=20, seed=4
+    )
+    split = open_store(tmp_path / "s")["train"]
+    assert split.token_starts.tolist() == [0, 20, 40, 48]
+    return split, documents
+
+
+def test_each_token_has_its_document_and_none_is_behind_the_last(
+    written: tuple[Split, list[Doc]],
+) -> None:
+    split, documents = written
+    owners = [doc.number for doc in documents for _ in doc.tokens]
+    assert [split.find_document(position) for position in range(48)] == owners
+    for position in (-1, 48):
+        with pytest.raises(IndexError, match=f"no token {position} of 48"):
+            split.find_document(position)
+    for number in (-1, 7):
+        with pytest.raises(IndexError, match=f"no document {number} of 7"):
+            split.document(number)
+
+
+def test_what_lies_between_two_positions_is_all_of_it_and_no_more(
+    written: tuple[Split, list[Doc]],
+) -> None:
+    split, documents = written
+    weights = [weight for doc in documents for weight in doc.weights]
+    starts = split.turns_between(0, 48)["start"].tolist() if split.has_turns else []
+    for start in range(48):
+        for stop in range(start + 1, 49):
+            if split.has_turns:
+                found = split.turns_between(start, stop)["start"].tolist()
+                assert found == [at for at in starts if start <= at < stop]
+            else:
+                assert split.weights_between(start, stop).tolist() == weights[start:stop]
+
+
+def test_documents_are_bounded_alike_however_many_are_asked_for(
+    written: tuple[Split, list[Doc]],
+) -> None:
+    split, documents = written
+    ends = np.cumsum([len(doc.tokens) for doc in documents])
+    begins = ends - [len(doc.tokens) for doc in documents]
+    for first in range(8):
+        for stop in range(first, 8):
+            found = split.document_bounds(first, stop)
+            assert found[0].tolist() == begins[first:stop].tolist()
+            assert found[1].tolist() == ends[first:stop].tolist()
