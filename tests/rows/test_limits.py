@@ -14,7 +14,7 @@ from tests.rows.planning import LENGTHS, plan_folder, plan_of, rows_of, vouch
 
 from tokenreel import Feed, Source
 from tokenreel.errors import ConfigError, DamageError
-from tokenreel.rows import verified
+from tokenreel.rows import untrained, verified
 from tokenreel.rows.packed import Packed
 from tokenreel.rows.packing import MAX_CAPACITY
 from tokenreel.rows.plan_file import open_plan
@@ -67,6 +67,33 @@ def test_a_short_last_window_of_nothing_but_borders_is_left_out(
     windows = Windows(split=split, seq_len=4, by_document=True)
     assert (None if windows.kept is None else windows.kept.tolist()) == kept
     assert windows.ledger["untrained_rows"] == (kept is not None)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 100])
+@pytest.mark.parametrize(
+    ("lengths", "filled", "run"),
+    [
+        ([5, 0, 6], 2, 0),
+        ([1, 1, 0, 1, 4, 1, 1], 6, 3),  # an empty document does not end a run
+        ([3, 1, 1, 1, 1], 5, 4),
+        ([1, 0, 0, 0], 1, 1),
+        ([2, 1, 2, 1, 1, 2], 6, 2),
+    ],
+)
+def test_documents_are_counted_alike_however_many_are_looked_at_at_once(
+    place: Place,
+    lengths: list[int],
+    filled: int,
+    run: int,
+    at_once: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    split = write_store(place(), lengths)["train"]
+    monkeypatch.setattr(untrained, "DOCUMENTS_AT_ONCE", at_once)
+    assert untrained.survey_documents(split) == (filled, run)
+    windows = Windows(split=split, seq_len=6, by_document=True) if sum(lengths) > 1 else None
+    if windows is not None and windows.kept is None:
+        assert windows.ledger["trained"] == sum(lengths) - filled
 
 
 def test_a_kept_window_right_behind_the_last_is_damage(chats: Store) -> None:
