@@ -92,6 +92,12 @@ PyObject *tokenreel_permute(PyObject *self, PyObject *args) {
     const uint64_t *from = source.buf;
     uint64_t *to = target.buf;
     Py_ssize_t count = source.len / 8;
+    uint64_t most = 0;
+    for (Py_ssize_t i = 0; i < count; i++) most = from[i] > most ? from[i] : most;
+    if (most >= length && count) { /* it might be walked in circles for ever */
+        PyErr_SetString(PyExc_ValueError, "permute: a value is not below the length");
+        goto done;
+    }
     Py_BEGIN_ALLOW_THREADS;
     for (Py_ssize_t i = 0; i < count; i++) to[i] = tokenreel_permute_one(from[i], &p, backward);
     Py_END_ALLOW_THREADS;
