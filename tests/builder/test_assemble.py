@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.builder.making import chats, documents, write_jsonl
 from tests.builder.oracle import assembled
 
+from tokenreel.builder import assemble
 from tokenreel.builder.build import build
 from tokenreel.errors import EmptyError
 from tokenreel.text.sources import InMemory
@@ -167,3 +168,20 @@ def test_the_first_chat_that_does_not_fit_ends_the_budget_however_the_chats_are_
         source, chat=True, chunk_bytes=chunk_bytes, **{f"{split}_tokens": small + large}
     )
     assert splits[split] == wholes["train"][:2]
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 50])
+@pytest.mark.parametrize("choices", [{}, {"train_tokens": 150}, {"val_tokens": 40}])
+@pytest.mark.parametrize("chat", [False, True])
+def test_a_global_shuffle_is_the_same_however_many_documents_are_picked_at_once(
+    at_once: int, choices: dict[str, int], chat: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = [row["messages"] for row in chats(20)] if chat else [f"text {n}" for n in range(50)]
+    budgets = {name: tokens * (10 if chat else 1) for name, tokens in choices.items()}
+    settings: dict[str, Any] = {"chat": chat, "shuffle": "global", "chunk_bytes": 60, **budgets}
+    expected, report = built(source, **settings)
+    monkeypatch.setattr(assemble, "GLOBAL_BATCH", at_once)
+    splits, again = built(source, **settings)
+    assert splits == expected
+    for part in ("ledger", "dropped", "splits"):
+        assert again[part] == report[part]

@@ -14,10 +14,12 @@ from tests.rows.planning import LENGTHS, plan_folder, plan_of, rows_of, vouch
 
 from tokenreel import Feed, Source
 from tokenreel.errors import ConfigError, DamageError
-from tokenreel.rows import untrained, verified
+from tokenreel.feed.ids import IdRows
+from tokenreel.rows import heads, untrained, verified
+from tokenreel.rows.heads import Heads
 from tokenreel.rows.packed import Packed
 from tokenreel.rows.packing import MAX_CAPACITY
-from tokenreel.rows.plan_file import open_plan
+from tokenreel.rows.plan_file import check_plan, open_plan
 from tokenreel.rows.slices import Slices
 from tokenreel.rows.table import COLUMNS
 from tokenreel.rows.windows import Windows
@@ -239,3 +241,32 @@ def test_a_column_that_vanishes_after_it_was_looked_at_is_damage(tmp_path: Path)
     file = ArrayFile(path=tmp_path / "lengths", dtype=COLUMNS["lengths"], count=3)
     with pytest.raises(DamageError, match="lengths: cannot be read: No such file or directory"):
         verified.load_columns([file], {"lengths": "0" * 64}, mode="mmap")
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 100])
+def test_heads_are_alike_however_many_documents_are_looked_at_at_once(
+    place: Place, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split = write_store(place(), [3, 0, 14, 1, 2, 30, 2])["train"]
+    monkeypatch.setattr(heads, "DOCUMENTS_AT_ONCE", at_once)
+    rows = Heads(split=split, seq_len=4, min_tokens=2)
+    assert rows.documents.tolist() == [0, 2, 4, 5, 6]
+    inputs, _ = IdRows(split, 4).gather(rows.pieces(np.arange(5)))
+    shown = [split.document(number).tokens[:4].tolist() for number in (0, 2, 4, 5, 6)]
+    assert inputs.tolist() == [[*tokens, 0, 0][:4] for tokens in shown]
+
+
+@pytest.mark.parametrize("hashed", [1, 8, 24, 1 << 22])
+def test_a_mapped_column_is_verified_to_its_last_byte(
+    store: Store, hashed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan_of(store)
+    monkeypatch.setattr(verified, "HASHED_BYTES", hashed)
+    file = plan_folder(store) / "positions"
+    assert check_plan(file.parent) == []
+    good = file.read_bytes()
+    for at in (0, 7, 8, len(good) - 1):
+        data = bytearray(good)
+        data[at] ^= 1
+        file.write_bytes(data)
+        assert [problem.where for problem in check_plan(file.parent)] == [str(file)]

@@ -10,8 +10,12 @@ from tests.feed.making import Doc, write_store
 
 from tokenreel import StoreWriter, native, open_store
 from tokenreel.errors import FormatError, VocabularyError
-from tokenreel.store import canonical
+from tokenreel.store import canonical, id_range
+from tokenreel.store.arrays import ArrayFile
 from tokenreel.store.canonical import canonical_bytes, read_canonical
+from tokenreel.store.export import cache, staging
+from tokenreel.store.filesystem import LOCAL
+from tokenreel.store.id_range import check_file_ids
 from tokenreel.store.narrow import narrow, narrow_ended
 from tokenreel.store.split import Split
 
@@ -117,3 +121,37 @@ def test_documents_are_bounded_alike_however_many_are_asked_for(
             found = split.document_bounds(first, stop)
             assert found[0].tolist() == begins[first:stop].tolist()
             assert found[1].tolist() == ends[first:stop].tolist()
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 10, 11, 100])
+def test_an_id_outside_the_vocabulary_is_found_in_whichever_part_of_a_file_it_is(
+    tmp_path: Path, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(id_range, "TOKENS_AT_ONCE", at_once)
+    file = ArrayFile(path=tmp_path / "t.bin", dtype=np.dtype("<u2"), count=10)
+    for at in (0, 2, 3, 9):
+        tokens = np.full(10, 7, "<u2")
+        tokens[at] = 8
+        tokens.tofile(file.path)
+        check_file_ids(file, 9)
+        with pytest.raises(VocabularyError, match=f"token {at} is outside .*0 to 7, got 8"):
+            check_file_ids(file, 8)
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 10, 11, 100])
+def test_what_is_exported_a_part_at_a_time_is_whole_and_its_errors_count_through(
+    tmp_path: Path, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "NARROW_TOKENS", at_once)
+    monkeypatch.setattr(cache, "COPY_TOKENS", at_once)
+    dtype, ids = np.dtype("<u2"), np.arange(10)
+    parts = list(staging.narrowed(ids, dtype, limit=10, where="here"))
+    assert np.concatenate(parts).tolist() == ids.tolist()
+    with pytest.raises(VocabularyError, match="here: token id at position 9 is outside"):
+        list(staging.narrowed(ids, dtype, limit=9, where="here"))
+    write_store(tmp_path / "s", [12, 30, 8], shard_tokens=15)
+    split = open_store(tmp_path / "s")["train"]
+    cache.write_token_shards(tmp_path / "c", split, (5, 48), shard_bytes=40, filesystem=LOCAL)
+    shards = [np.fromfile(file, "<u2") for file in sorted((tmp_path / "c").iterdir())]
+    assert [len(shard) for shard in shards] == [20, 20, 3]
+    assert np.concatenate(shards).tolist() == split.read(5, 48).tolist()
