@@ -9,10 +9,18 @@ import pytest
 from tests.feed.making import Doc, write_store
 
 from tokenreel import StoreWriter, native, open_store
-from tokenreel.errors import FormatError, VocabularyError
-from tokenreel.store import canonical, id_range
+from tokenreel.errors import DamageError, FormatError, VocabularyError
+from tokenreel.store import canonical, documents, id_range
 from tokenreel.store.arrays import ArrayFile
 from tokenreel.store.canonical import canonical_bytes, read_canonical
+from tokenreel.store.documents import (
+    DocumentIndex,
+    Offsets,
+    Pairs,
+    Starts,
+    check_index,
+    find_documents,
+)
 from tokenreel.store.export import cache, staging
 from tokenreel.store.filesystem import LOCAL
 from tokenreel.store.id_range import check_file_ids
@@ -73,19 +81,19 @@ def test_a_document_of_just_a_shard_fills_it_and_a_longer_one_goes_on(
 @pytest.fixture(params=["turns", "weights"])
 def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Split, list[Doc]]:
     """Documents in shards of twenty tokens, none of which goes on in the next."""
-    documents = write_store(
+    made = write_store(
         tmp_path / "s", [12, 8, 0, 20, 0, 7, 1], sidecar=request.param, shard_tokens=20, seed=4
     )
     split = open_store(tmp_path / "s")["train"]
     assert split.token_starts.tolist() == [0, 20, 40, 48]
-    return split, documents
+    return split, made
 
 
 def test_each_token_has_its_document_and_none_is_behind_the_last(
     written: tuple[Split, list[Doc]],
 ) -> None:
-    split, documents = written
-    owners = [doc.number for doc in documents for _ in doc.tokens]
+    split, made = written
+    owners = [doc.number for doc in made for _ in doc.tokens]
     assert [split.find_document(position) for position in range(48)] == owners
     for position in (-1, 48):
         with pytest.raises(IndexError, match=f"no token {position} of 48"):
@@ -98,8 +106,8 @@ def test_each_token_has_its_document_and_none_is_behind_the_last(
 def test_what_lies_between_two_positions_is_all_of_it_and_no_more(
     written: tuple[Split, list[Doc]],
 ) -> None:
-    split, documents = written
-    weights = [weight for doc in documents for weight in doc.weights]
+    split, made = written
+    weights = [weight for doc in made for weight in doc.weights]
     starts = split.turns_between(0, 48)["start"].tolist() if split.has_turns else []
     for start in range(48):
         for stop in range(start + 1, 49):
@@ -113,9 +121,9 @@ def test_what_lies_between_two_positions_is_all_of_it_and_no_more(
 def test_documents_are_bounded_alike_however_many_are_asked_for(
     written: tuple[Split, list[Doc]],
 ) -> None:
-    split, documents = written
-    ends = np.cumsum([len(doc.tokens) for doc in documents])
-    begins = ends - [len(doc.tokens) for doc in documents]
+    split, made = written
+    ends = np.cumsum([len(doc.tokens) for doc in made])
+    begins = ends - [len(doc.tokens) for doc in made]
     for first in range(8):
         for stop in range(first, 8):
             found = split.document_bounds(first, stop)
@@ -155,3 +163,43 @@ def test_what_is_exported_a_part_at_a_time_is_whole_and_its_errors_count_through
     shards = [np.fromfile(file, "<u2") for file in sorted((tmp_path / "c").iterdir())]
     assert [len(shard) for shard in shards] == [20, 20, 3]
     assert np.concatenate(shards).tolist() == split.read(5, 48).tolist()
+
+
+INDEXES: list[DocumentIndex] = [
+    Offsets(np.array([0, 3, 3, 5, 5, 9], np.uint64)),
+    Starts(np.array([0, 3, 3, 5, 5], np.uint64), end=9),
+    Pairs(np.array([[0, 3], [3, 0], [3, 2], [5, 0], [5, 4]], np.uint64)),
+    Pairs(np.array([[1, 2], [4, 0], [4, 1], [7, 3]], np.uint64)),  # with gaps
+    Offsets(np.array([0, 9], np.uint64)),
+    Starts(np.array([2], np.uint64), end=9),
+]
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_each_position_is_in_the_document_that_covers_it_or_in_a_gap(index: DocumentIndex) -> None:
+    starts, stops = index.bounds(np.arange(len(index)))
+    positions = np.arange(12)
+    expected = [
+        next((n for n in range(len(index)) if starts[n] <= at < stops[n]), -1) for at in positions
+    ]
+    assert find_documents(index, positions).tolist() == expected
+    assert [int(find_documents(index, positions[at : at + 1])[0]) for at in positions] == expected
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 100])
+def test_an_index_is_checked_alike_however_many_documents_are_looked_at_at_once(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "CHECK_DOCUMENTS", at_once)
+    good = np.array([[1, 2], [3, 0], [3, 1], [7, 3]], np.uint64)
+    check_index(Pairs(good), num_tokens=10, where=Path("x"))
+    wrong = [(number, 0, int(good[number - 1].sum()) - 1) for number in (1, 2, 3)]  # overlaps
+    wrong += [(number, 1, 9) for number in (0, 1, 2)] + [(3, 1, 4), (3, 0, 8)]
+    for number, column, value in wrong:
+        pairs = good.copy()
+        pairs[number, column] = value
+        stops = pairs.sum(axis=1)
+        # What goes on too long inside the shard is seen at the next document, which it overlaps.
+        seen = number if column == 0 or stops[number] > 10 else number + 1
+        with pytest.raises(DamageError, match=f"document {seen} of the index is not in order"):
+            check_index(Pairs(pairs), num_tokens=10, where=Path("x"))
