@@ -15,7 +15,7 @@ help:
 	@echo "make check   format, lint, types, tests"
 	@echo "make bench   every benchmark, as ratios within one run"
 	@echo "make lock    the versions and hashes of all that is installed"
-	@echo "make soak    the long runs: many kills, many crash points"
+	@echo "make soak    the long runs: many kills, many crash points, sanitizers"
 
 setup: $(STAMP)
 
@@ -50,8 +50,9 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not soak"
 	TOKENREEL_NATIVE=0 $(BIN)/python -m pytest -q -n auto -m "not soak" tests/native tests/order/test_permutation.py tests/order/test_mixture.py tests/feed/test_gather.py tests/rows/test_packing.py
 
+# What a run has counted is printed at its end (-rP).
 soak: $(STAMP)
-	$(BIN)/python -m pytest -n auto -m soak --timeout=3600
+	$(BIN)/python -m pytest -n auto -m soak --timeout=3600 -rP
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +118,24 @@ def test_samples_alone_would_not_have_told(tmp_path: Path) -> None:
     one = put_folder(tmp_path / "one", LENGTHS).read_bytes()
     other = put_folder(tmp_path / "other", changed(LENGTHS)).read_bytes()
     assert one != other and sampled(one) == sampled(other)
+
+
+def test_the_fingerprint_is_what_the_format_says(tmp_path: Path) -> None:
+    index = put_pair(tmp_path / "s", LENGTHS)
+    tokens = (tmp_path / "s" / "p.bin").read_bytes()
+    kib = 1024
+    step = (len(tokens) - 128 * kib) // 16
+    pieces = [(0, 64 * kib), *((64 * kib + step * i, 4 * kib) for i in range(16))]
+    pieces.append((len(tokens) - 64 * kib, 64 * kib))
+    samples = b"".join(tokens[start : start + size] for start, size in pieces)
+    files = {
+        "p.bin": [len(tokens), sha256(samples).hexdigest()],
+        "p.idx": [index.stat().st_size, sha256(index.read_bytes()).hexdigest()],
+    }
+    facts = {"layout": "megatron", "dtype": "uint16"}
+    document = {"version": 2, "facts": facts, "files": files}
+    data = json.dumps(document, sort_keys=True, separators=(",", ":")) + "\n"
+    assert open_store(tmp_path / "s").fingerprint == sha256(data.encode()).hexdigest()
 
 
 def test_the_fingerprint_does_not_depend_on_times(tmp_path: Path) -> None:

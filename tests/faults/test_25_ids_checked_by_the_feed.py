@@ -12,6 +12,8 @@ from tests.feed.making import recipe_of, write_store
 from tokenreel.errors import ConfigError, VocabularyError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe, Source
+from tokenreel.store import shard
+from tokenreel.store.arrays import ArrayFile
 from tokenreel.testing import equal
 
 VOCAB = 500
@@ -29,9 +31,9 @@ def in_order(path: Path, **options: object) -> Recipe:
     return recipe_of(source, global_batch_size=5)
 
 
-def spoil(path: Path, shard: int, token: int, value: int) -> Path:
+def spoil(path: Path, number: int, token: int, value: int) -> Path:
     """Put an id into a shard, as a disk might."""
-    file = path / "train" / f"shard_{shard:05d}.bin"
+    file = path / "train" / f"shard_{number:05d}.bin"
     tokens = np.fromfile(file, "<u2")
     tokens[token] = value
     tokens.tofile(file)
@@ -74,12 +76,10 @@ def test_the_vocabulary_of_a_model_may_be_smaller_than_the_stores(store: Path) -
 def test_a_sound_store_gives_the_same_batches_and_is_read_once(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tokenreel.store import shard
-
     looked_at: list[Path] = []
     check = shard.check_file_ids
 
-    def note(tokens, limit):  # type: ignore[no-untyped-def]
+    def note(tokens: ArrayFile, limit: int | None) -> None:
         looked_at.append(tokens.path)
         check(tokens, limit)
 

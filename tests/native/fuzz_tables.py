@@ -52,8 +52,8 @@ class Fuzz:
 
     def run(self, cases: int) -> None:
         """Do so many cases, each of a kernel."""
-        ways = (self.plans, self.tables, self.gather, self.gather_ids, self.narrow, self.pack)
-        ways = (*ways, self.permute, self.lines, self.within)
+        ways = [self.plans, self.tables, self.gather, self.gather_ids, self.narrow, self.pack]
+        ways += [self.permute, self.lines, self.within]
         for number in range(cases):
             way = ways[number % len(ways)]
             self.counts[way.__name__] += 1

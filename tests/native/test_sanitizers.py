@@ -5,6 +5,7 @@ Where there is no compiler or no sanitizer the tests are skipped, and say so.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,10 @@ from pathlib import Path
 
 import pytest
 from tests.native.sanitized import SANITIZE, SOURCES, build, compiler, run
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("TOKENREEL_NATIVE") == "0", reason="numpy was asked for"
+)
 
 # What is quick, and what belongs to it when there is time.
 TESTS = ["tests/native/test_narrow.py", "tests/feed/test_gather.py", "tests/feed/test_ids.py"]

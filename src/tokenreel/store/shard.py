@@ -151,7 +151,10 @@ class Shard:
             done.add(name)
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Return tokens start to stop: a view (mode mmap) or a copy (mode pread)."""
+        """Return tokens start to stop: a view (mode mmap) or a copy (mode pread).
+
+        A view reads the file: who touches it after the file was cut off is killed by SIGBUS.
+        """
         tokens = self._slice(self.token_file, "tokens", start, stop)
         if self.id_limit is not None and self.mode == "pread":  # there is no touch of all of them
             check_id_range(tokens, self.id_limit, where=self.token_file.path, start=start)
