@@ -18,7 +18,7 @@
     ├── InputError             a document or chat that cannot be used as it is (ValueError)
     │   └── NoInputError       no file to read where the sources point (FileNotFoundError)
     ├── WorkerError            a worker process was lost
-    ├── LimitError             the system allows fewer open files or mappings than are needed
+    ├── LimitError             the system has fewer open files, mappings or less memory than needed
     ├── ConfigError            an argument or configuration value without sense (ValueError)
     │   ├── NoFileError        a name or pattern that no file has (FileNotFoundError)
     │   ├── KeywordError       a keyword that a function does not take (TypeError)
@@ -39,6 +39,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from errno import ENOENT
 from os import PathLike
+
+SHOWN_BITS = 256
 
 
 class TokenreelError(Exception):
@@ -206,7 +208,7 @@ class WorkerError(TokenreelError):
 
 
 class LimitError(TokenreelError):
-    """The system allows fewer open files or mappings than are needed."""
+    """The system allows fewer open files or mappings, or has less memory, than are needed."""
 
 
 class ConfigError(TokenreelError, ValueError):
@@ -268,6 +270,8 @@ def differing_fields(
 def _show(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int):
         return str(value)
+    if value.bit_length() > SHOWN_BITS:  # beyond some thousand digits Python writes none at all
+        return f"a number of {value.bit_length():,} bits"
     return f"{value:,}"
 
 

@@ -30,6 +30,7 @@ from tokenreel.builder.settings import Made, note_of, portable, settings_of
 from tokenreel.builder.spill import Summary
 from tokenreel.builder.work import Chunk, divide, sendable
 from tokenreel.config.keywords import check_keywords
+from tokenreel.config.paths import usable_path
 from tokenreel.config.sizes import parse_size
 from tokenreel.display import count_of, named, never_raising
 from tokenreel.errors import ConfigError
@@ -260,7 +261,9 @@ def build(
         picked = None if plan.template is None else plan.template.name
         settings = settings_of(given, source, template=picked, end=end)
         made = Made(note=note_of(settings, source), facts=facts)
-        if not replace and (kept := finished_store(Path(out), made, can_seek=source.can_seek)):
+        if not replace and (
+            kept := finished_store(usable_path(out), made, can_seek=source.can_seek)
+        ):
             return Built(store=kept, report=report_of(kept), tokenizer=encoder, already_built=True)
         with (
             open_writer(out, made, replace=replace, restart=restart) as writer,

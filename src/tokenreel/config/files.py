@@ -50,6 +50,19 @@ def read_table(path: str | PathLike[str]) -> Table:
             expected=", ".join(PARSERS),
             actual=place.suffix or "no suffix",
         )
+    content = _content(place, parse)
+    if parse is not _parse_xml:
+        return Table(content=content, where=place)
+    ((root, below),) = content.items()
+    return Table(content=below or {}, where=place, root=root)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return what a TOML file says, whatever its suffix."""
+    return _content(path, _parse_toml)
+
+
+def _content(place: Path, parse: Callable[[bytes, Path], dict[str, Any]]) -> dict[str, Any]:
     try:
         content = parse(_read(place), place)
         _require_shallow(content, place)
@@ -60,10 +73,7 @@ def read_table(path: str | PathLike[str]) -> Table:
         said = error.what if isinstance(error, FormatError) else error
         kind = NoFileError if isinstance(error, FileNotFoundError) else ConfigError
         raise kind(f"cannot be read: {said}", where=place) from error
-    if parse is not _parse_xml:
-        return Table(content=content, where=place)
-    ((root, below),) = content.items()
-    return Table(content=below or {}, where=place, root=root)
+    return content
 
 
 def _read(path: Path) -> bytes:

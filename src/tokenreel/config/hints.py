@@ -7,6 +7,7 @@ the class of a value, and of the items of a list, costs a microsecond or two.
 from __future__ import annotations
 
 import difflib
+import math
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -86,11 +87,36 @@ def in_words(hint: Any) -> str:
     return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
+def plain_number(value: object) -> object:
+    """Return numpy's numbers and fractions as Python's, all else as it is: settings become JSON.
+
+    >>> from fractions import Fraction
+    >>> plain_number(Fraction(1, 4)), plain_number("1/4")
+    (0.25, '1/4')
+    """
+    if isinstance(value, (bool, int, float)) or not isinstance(value, Real):
+        return value
+    try:
+        return int(value) if isinstance(value, Integral) else float(value)
+    except OverflowError:  # a fraction beyond what floats hold, which no setting takes
+        return math.inf if value > 0 else -math.inf  # type: ignore[operator]
+
+
+def brief(value: object) -> str:
+    """Return 60 characters of what a value looks like, for an error."""
+    try:
+        return f"{value!r:.60}"
+    except Exception:  # a number of a million digits, or a class whose __repr__ fails
+        return f"a {type(value).__name__}"
+
+
 def did_you_mean(wrong: object, known: Iterable[object]) -> str | None:
     """Return the question that names the nearest of what is known; None where nothing is near.
 
     >>> did_you_mean("pakced", ["windows", "packed"])
     "did you mean 'packed'?"
     """
-    near = difflib.get_close_matches(str(wrong), [str(item) for item in known], n=1, cutoff=0.5)
+    if not isinstance(wrong, str):  # a number is no misspelling
+        return None
+    near = difflib.get_close_matches(wrong, [str(item) for item in known], n=1, cutoff=0.5)
     return f"did you mean {near[0]!r}?" if near else None

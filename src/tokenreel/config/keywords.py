@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-import numbers
 import types
 import typing
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from tokenreel.config.hints import choices_of, did_you_mean, fits, in_words
+from tokenreel.config.hints import brief, choices_of, did_you_mean, fits, in_words, plain_number
 from tokenreel.errors import ConfigError, KeywordError
 
 P = ParamSpec("P")
@@ -47,10 +46,10 @@ def check_keywords(function: Callable[P, R]) -> Callable[P, R]:
                 raise ConfigError(
                     f"bad {name}",
                     expected=in_words(hints[name]),
-                    actual=f"{value!r:.60}",
+                    actual=brief(value),
                     remedy=did_you_mean(value, choices_of(hints[name])),
                 )
-            kwargs[name] = _plain(value)
+            kwargs[name] = plain_number(value)
         return function(*args, **kwargs)
 
     return checked
@@ -68,10 +67,3 @@ def hints_of(function: Callable[..., object]) -> dict[str, Any]:
         except NameError:
             hints[name] = Any
     return hints
-
-
-def _plain(value: object) -> object:
-    """Return numpy's numbers as Python's: what is recorded of a setting is JSON."""
-    if isinstance(value, (bool, int, float)) or not isinstance(value, numbers.Real):
-        return value
-    return int(value) if isinstance(value, numbers.Integral) else float(value)

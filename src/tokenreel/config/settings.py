@@ -11,48 +11,99 @@ five microseconds for each setting that is given, a docstring half a millisecond
 from __future__ import annotations
 
 import functools
+import sys
 import textwrap
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, TypeVar
 
-from tokenreel.config.hints import choices_of, did_you_mean, fits, in_words
+from tokenreel.config.hints import (
+    brief,
+    choices_of,
+    did_you_mean,
+    fits,
+    in_words,
+    parts_of,
+    plain_number,
+)
 from tokenreel.errors import ConfigError, KeywordError
 
 Kind = TypeVar("Kind")
+LARGEST_WHOLE = 2**63 - 1  # what kernels and numpy count with
 
 
 def setting(
-    meaning: str, *, least: int | None = None, accepts: str | None = None, identity: bool = True
+    meaning: str,
+    *,
+    least: int | None = None,
+    most: int | None = None,
+    accepts: str | None = None,
+    identity: bool = True,
 ) -> dict[str, Any]:
     """Return the metadata of a field.
 
-    `least` is the smallest number allowed; `accepts` says what is accepted where the words for
-    its type do not; `identity` False: no batch depends on the setting.
+    `least` and `most` are the smallest and largest number allowed, and -most the smallest without
+    `least`; `accepts` says what is accepted where the words for its type do not; `identity` False:
+    no batch depends on the setting.
     """
-    return {"meaning": meaning, "least": least, "accepts": accepts, "identity": identity}
+    return {
+        "meaning": meaning,
+        "least": least,
+        "most": most,
+        "accepts": accepts,
+        "identity": identity,
+    }
 
 
 def check_settings(settings: Any, *, owner: str = "") -> None:
-    """Raise ConfigError for the first setting that is not of its type or below its bound.
+    """Raise ConfigError for the first setting that is not of its type or outside its bounds.
 
-    `owner` says whose setting it is, where that is not plain.
+    Numbers of numpy and fractions are replaced by those of Python. `owner` says whose setting it
+    is, where that is not plain.
     """
     hints = _hints(settings.__class__)
     for item in fields(settings):
-        value, least = getattr(settings, item.name), item.metadata["least"]
-        if value is item.default:  # which is most of them
+        given = getattr(settings, item.name)
+        if given is item.default:  # which is most of them
             continue
-        is_low = least is not None and value is not None and fits(float, value) and value < least
-        if fits(hints[item.name], value) and not is_low:
-            continue
-        raise ConfigError(
-            f"bad {item.name}{' of ' + owner if owner else ''}",
-            expected=f">= {least}" if is_low else _accepted(item, hints[item.name]),
-            actual=value if is_low else f"{value!r:.60}",
-            remedy=did_you_mean(value, choices_of(hints[item.name])),
-        )
+        hint, value = hints[item.name], plain_number(given)
+        expected = _bound_missed(item, hint, value)
+        if expected is None and not fits(hint, given):
+            expected = _accepted(item, hint)
+        if expected is None and item.metadata["identity"] and not _is_text(value):
+            expected = "text without halves of characters (lone surrogates)"
+        if expected is not None:
+            raise ConfigError(
+                f"bad {item.name}{' of ' + owner if owner else ''}",
+                expected=expected,
+                actual=value if fits(int, value) else brief(given),
+                remedy=did_you_mean(given, choices_of(hint)),
+            )
+        if value is not given:
+            object.__setattr__(settings, item.name, value)
+
+
+def _bound_missed(item: Field[Any], hint: Any, value: Any) -> str | None:
+    """Return the bound that a number is beyond; None if it is within all, or no number."""
+    if not fits(float, value):
+        return None
+    least, most = item.metadata["least"], item.metadata["most"]
+    if int not in parts_of(hint) and abs(value) > sys.float_info.max:
+        return "a finite number"
+    most = LARGEST_WHOLE if most is None else most
+    least = -most if least is None else least
+    if value < least:
+        return f">= {least:,}"
+    return f"<= {most:,}" if value > most and int in parts_of(hint) else None
+
+
+def _is_text(value: object) -> bool:
+    """Tell whether a value can be written as UTF-8, if it is a string at all."""
+    try:
+        return not isinstance(value, str) or value.encode() is not None
+    except UnicodeEncodeError:
+        return False
 
 
 def declares_settings(kind: type[Kind]) -> type[Kind]:

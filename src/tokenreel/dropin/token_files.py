@@ -16,6 +16,7 @@ from __future__ import annotations
 from os import PathLike
 from pathlib import Path
 
+from tokenreel.config.paths import usable_path
 from tokenreel.errors import NoFileError, NoStoreError
 from tokenreel.store.door import open_store
 from tokenreel.store.layouts.flat import open_files
@@ -36,7 +37,7 @@ def open_token_files(
 ) -> tuple[Store, Split]:
     """Return the files of a folder that match, as a store and as its one split."""
     check_vocab_size(vocab_size)
-    folder = Path(data_dir)
+    folder = usable_path(data_dir)
     if not folder.is_dir():
         raise NoStoreError("there is no such folder", where=folder)
     return _native(folder, file_pattern) or _flat(folder, file_pattern, dtype, vocab_size)

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from tokenreel.errors import LimitError
+
 KEPT = 32  # arrays that are known; those beyond belong to whoever holds them
 
 
@@ -37,7 +39,14 @@ class Memory:
             return np.ndarray(shape, kind, block)
 
     def _new(self, num_bytes: int) -> np.ndarray:
-        block = np.empty(num_bytes, np.uint8)
+        try:
+            block = np.empty(num_bytes, np.uint8)
+        except (MemoryError, ValueError) as error:  # ValueError: more than can be addressed
+            raise LimitError(
+                "there is no memory for an array of a batch",
+                expected=f"{num_bytes:,} bytes",
+                remedy="make seq_len or global_batch_size smaller",
+            ) from error
         self._kept.setdefault(num_bytes, []).append(block)
         if sum(map(len, self._kept.values())) > KEPT:
             # Sizes that are no longer asked for go first.

@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from tokenreel.config.hints import plain_number
 from tokenreel.config.load import STRICT, load
 from tokenreel.config.settings import check_settings, declares_settings, setting
 from tokenreel.errors import ConfigError
@@ -16,6 +17,8 @@ Rows = Literal["windows", "document_windows", "episodes", "packed"]
 Truncation = Literal["split", "keep_first", "keep_last", "whole_turns"]
 Packing = Literal["best_fit", "first_fit", "sequential"]
 Mode = Literal["mmap", "pread"]
+MAX_SEQ_LEN = 2**31 - 2  # the lengths of pieces, one token more, are int32
+MAX_BATCH_SIZE = 2**31 - 1
 Layout = Literal["native", "megatron", "episodes", "cache-sft", "cache-pretrain", "bare", "flat"]
 
 
@@ -141,6 +144,8 @@ class Phase:
 
     def __post_init__(self) -> None:
         check_settings(self, owner="a phase")
+        plain = {name: plain_number(weight) for name, weight in self.weights.items()}
+        object.__setattr__(self, "weights", plain)
 
 
 @declares_settings
@@ -154,15 +159,18 @@ class Recipe:
 
     __pydantic_config__: ClassVar[object] = STRICT
 
-    seq_len: int = field(metadata=setting("tokens of a row, T", least=1))
+    seq_len: int = field(metadata=setting("tokens of a row, T", least=1, most=MAX_SEQ_LEN))
     global_batch_size: int = field(
-        metadata=setting("rows of one step, over all ranks and microbatches", least=1)
+        metadata=setting(
+            "rows of one step, over all ranks and microbatches", least=1, most=MAX_BATCH_SIZE
+        )
     )
     sources: Sequence[Source] = field(
         metadata=setting("what rows are taken from", accepts="a list of sources")
     )
     seed: int = field(
-        default=0, metadata=setting("decides every shuffle: the same seed, the same batches")
+        default=0,
+        metadata=setting("decides every shuffle: the same seed, the same batches", most=2**128 - 1),
     )
     phases: Sequence[Phase] = field(
         default=(),

@@ -13,6 +13,7 @@ import re
 from os import PathLike
 from pathlib import Path
 
+from tokenreel.config.paths import usable_path
 from tokenreel.errors import DamageError, FormatError, StoreError, TokenreelError
 from tokenreel.inspect.verify import verify_manifest
 from tokenreel.progress import SILENT, Progress
@@ -35,7 +36,7 @@ GENERATION = re.compile(r"(?P<split>.+?)(\.\d+)?\Z")
 
 def repair_store(path: str | PathLike[str], *, progress: Progress = SILENT) -> list[str]:
     """Rebuild lost records or a lost manifest; return what was done, in words."""
-    root = Path(path)
+    root = usable_path(path)
     if (root / BUILD_FOLDER).exists() and not (root / MANIFEST_NAME).exists():
         raise StoreError(
             "this is an unfinished build, not a damaged store",

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tokenreel.config.paths import usable_path
 from tokenreel.errors import DamageError, StoreError, TokenreelError, VocabularyError
 from tokenreel.inspect.plans import plan_problems, store_plan_problems
 from tokenreel.inspect.structure import check_shard_structure, leftover_notes
@@ -66,7 +67,7 @@ def verify(
     >>> verify(path).ok, verify(path).num_tokens
     (True, 3)
     """
-    place = Path(path)
+    place = usable_path(path)
     try:
         if native.fits(place) is None and (place / MANIFEST_NAME).exists():
             manifest = read_manifest(place / MANIFEST_NAME)
@@ -78,6 +79,7 @@ def verify(
 
 
 verify_store = verify  # the name where "verify" alone would not say what
+
 
 def verify_manifest(
     root: Path, manifest: Manifest, *, threads: int | None = None, progress: Progress = SILENT

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 
 import numpy as np
 
@@ -135,7 +136,7 @@ def normalised(
     >>> normalised({"a": 9, "b": 1}, ["a", "b"], temperature=2.0)
     (0.75, 0.25)
     """
-    unknown = sorted(set(weights) - set(names))
+    unknown = sorted(str(name) for name in weights if name not in names)
     if unknown:
         near = difflib.get_close_matches(unknown[0], names, n=1)
         raise ConfigError(
@@ -143,16 +144,19 @@ def normalised(
             expected=", ".join(names),
             remedy=f"did you mean {near[0]!r}?" if near else None,
         )
-    if temperature <= 0 or not np.isfinite(temperature):
+    if not 0 < temperature < math.inf:
         raise ConfigError("bad temperature", expected="> 0", actual=temperature)
-    given: list[object] = list(weights.values())
-    sound = all(isinstance(value, (int, float, np.number)) for value in given)
-    values = [float(weights.get(name, 0.0)) for name in names] if sound else []
-    if not any(values) or not all(0 <= value < np.inf for value in values):
+    try:
+        values = [float(weights.get(name, 0.0)) for name in names]
+    except (TypeError, ValueError, OverflowError):  # no number, or one beyond floats
+        values = []
+    is_number = all(isinstance(value, (Real, np.number)) for value in weights.values())
+    if not is_number or not any(values) or not all(0 <= value < math.inf for value in values):
         raise ConfigError(
-            "weights must be finite, not negative, and not all 0", actual=dict(weights)
+            "weights must be finite, not negative, and not all 0",
+            actual=f"{dict(weights)!r:.200}",
         )
-    return shares_of(values, temperature=temperature)
+    return shares_of(values, temperature=float(temperature))
 
 
 def shares_of(weights: Sequence[float], *, temperature: float) -> tuple[float, ...]:

@@ -24,6 +24,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from tokenreel.config.hints import choices_of, did_you_mean
+from tokenreel.config.paths import usable_path
 from tokenreel.config.sizes import parse_size
 from tokenreel.errors import ConfigError, EmptyError
 from tokenreel.progress import SILENT, Progress
@@ -123,7 +124,7 @@ def convert(
         raise EmptyError("there are no tokens to convert", where=source.path)
     job = _Job(
         source=source,
-        target=Path(target),
+        target=usable_path(target),
         to=to,
         vocab_size=vocab_size or source.vocab_size,
         dtype=dtype,

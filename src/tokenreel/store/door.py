@@ -13,7 +13,8 @@ from types import ModuleType
 
 import numpy as np
 
-from tokenreel.errors import ConfigError, LayoutError, NoStoreError
+from tokenreel.config.paths import usable_path
+from tokenreel.errors import ConfigError, LayoutError, NoStoreError, StoreError, TokenreelError
 from tokenreel.store.arrays import check_mode
 from tokenreel.store.layouts import (
     bare,
@@ -55,7 +56,7 @@ def open_store(
     documents of a layout that has no index by their end token, once, and keeps the
     result. mode is "mmap" or "pread" (a copy per read, but safe from SIGBUS).
     """
-    place = Path(path)
+    place = usable_path(path)
     check_vocab_size(vocab_size)
     options = OpenOptions(
         dtype=None if dtype is None else parse_dtype(dtype, where="dtype"),
@@ -64,8 +65,14 @@ def open_store(
         file_pattern=file_pattern,
         mode=check_mode(mode),
     )
-    module: ModuleType = _named(layout) if layout else _recognise(place)
-    store: Store = module.open_layout(place, options)
+    try:
+        module: ModuleType = _named(layout) if layout else _recognise(place)
+        store: Store = module.open_layout(place, options)
+    except TokenreelError:
+        raise
+    except OSError as error:  # a folder that may not be entered, a disk that fails
+        where = error.filename or place
+        raise StoreError(f"cannot be read: {error.strerror}", where=where) from error
     return store
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tokenreel.store.arrays import ArrayFile
 logger = logging.getLogger(__name__)
 
 FOREIGN_DTYPES = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "int64")
+DTYPE_NAME = re.compile(r"[A-Za-z_]{1,16}[0-9]{0,2}")
 EDGE_TOKENS = 64 * 1024
 
 
@@ -36,7 +38,8 @@ def parse_dtype(name: object, *, where: str | Path) -> np.dtype:
     """
     plain = str(name).removesuffix("-le").removeprefix("<").removeprefix("numpy.").strip()
     try:
-        dtype = np.dtype(plain)
+        # Nothing but names: numpy evaluates what looks like a structure.
+        dtype = np.dtype(plain if DTYPE_NAME.fullmatch(plain) else object)
     except TypeError:
         dtype = np.dtype(object)
     if dtype.name not in FOREIGN_DTYPES or str(name).startswith(">"):

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tokenreel.config.paths import usable_path
 from tokenreel.errors import ConfigError, EmptyError, FormatError, MismatchError, WriteError
 from tokenreel.store.blocks import BLOCK_BYTES
 from tokenreel.store.canonical import canonical_bytes, parse_canonical
@@ -81,7 +82,7 @@ class StoreWriter:
             tokenizer=tokenizer,
             build=build or {},
         )
-        self.path = Path(path)
+        self.path = usable_path(path)
         self.notes: dict[str, Any] = {}
         self._filesystem = filesystem
         self._hasher = ThreadPoolExecutor(1, thread_name_prefix="tokenreel-hash")

@@ -3,11 +3,12 @@
     dolly15k/train_tokens.bin    uint16 (or what meta.json or the caller declares)
     dolly15k/train_idx.npy       int64 offsets, one per example: the end is inferred
     dolly15k/val_…               the same
-    dolly15k/meta.json           optional: token_dtype, vocab_size, train_examples, …
+    dolly15k/meta.json           optional: token_dtype, vocab_size, train_examples, train_tokens, …
 
 If meta.json counts one example less than there are offsets, and the last offset
 is the end of the tokens, then that one is taken for what it is: an end mark. Any
-other disagreement is an error.
+other disagreement is an error. Nothing but train_tokens in meta.json, which our own caches
+have, tells that the end of the last example is missing.
 """
 
 from __future__ import annotations
@@ -116,6 +117,7 @@ def _shard(
     # A split may hold no example at all; tokens without an example are damage, and found below.
     empty = ArrayFile(path=tokens_path, dtype=dtype, count=0)
     tokens = empty if size == index.count == 0 else token_file(tokens_path, size, dtype)
+    _check_total(tokens, metadata.count(f"{name}_tokens"))
     examples = metadata.count(f"{name}_examples")
     count = _count_examples(index, tokens, examples)
     return Shard(
@@ -129,6 +131,18 @@ def _shard(
         ),
         mode=mode,
     )
+
+
+def _check_total(tokens: ArrayFile, declared: int | None) -> None:
+    """Raise DamageError for tokens that meta.json counts otherwise: the last example has no end."""
+    if declared is not None and declared != tokens.count:
+        raise DamageError(
+            "the file does not hold as many tokens as meta.json declares",
+            where=tokens.path,
+            expected=f"{declared:,} tokens",
+            actual=f"{tokens.count:,} tokens",
+            remedy="restore the file or build the cache again",
+        )
 
 
 def _count_examples(index: ArrayFile, tokens: ArrayFile, examples: int | None) -> int:

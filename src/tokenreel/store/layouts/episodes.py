@@ -56,6 +56,7 @@ def open_layout(path: Path, options: OpenOptions) -> Store:
     shards = {name: list(map(make_shard, folders)) for name, folders in splits.items()}
     for split in shards.values():
         _check_masks(split)
+        _check_indexes(split)
     return _store(path, shards, options)
 
 
@@ -216,6 +217,19 @@ def _check_masks(shards: list[Shard]) -> None:
             where=without[0].token_file.path.with_name(MASK),
             remedy="restore the file",
         )
+
+
+def _check_indexes(shards: list[Shard]) -> None:
+    """Raise DamageError for an index without episodes beside tokens: it was cut to nothing."""
+    for shard in shards:
+        if shard.num_tokens and shard.index_file is not None and not shard.index_file.count:
+            raise DamageError(
+                f"the index is empty, but there are {shard.num_tokens:,} tokens beside it",
+                where=shard.index_file.path,
+                expected=f"{PAIR_BYTES} bytes for each episode",
+                actual="0 bytes",
+                remedy="restore the file",
+            )
 
 
 def _load_index(index: ArrayFile, mode: str) -> Pairs:

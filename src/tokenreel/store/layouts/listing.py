@@ -3,13 +3,14 @@
 Names come from one scan of the folder; a size costs one stat, when it is asked
 for, so recognising a layout by its names stats nothing. Nothing is skipped
 silently: a link that leads nowhere is listed with the size `BROKEN`, and whoever
-wants to use it raises.
+wants to use it raises; the size of a pipe, a socket or a device is a DamageError.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,9 +31,12 @@ class FileSizes(Mapping[str, int]):
     def __getitem__(self, name: str) -> int:
         entry = self._entries[name]
         try:
-            return entry.stat().st_size
+            found = entry.stat()
         except OSError:
             return BROKEN
+        if not stat.S_ISREG(found.st_mode):  # of a pipe nobody knows the size, or the end
+            raise DamageError("not a regular file", where=entry.path, remedy="restore the file")
+        return found.st_size
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries

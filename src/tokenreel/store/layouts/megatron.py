@@ -122,6 +122,8 @@ def _prefixes_in(folder: Path) -> list[Path]:
 
 def _has_magic(path: Path) -> bool:
     try:
+        if not path.is_file():  # a pipe would make us wait for whoever writes to it
+            return False
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:
@@ -131,6 +133,8 @@ def _has_magic(path: Path) -> bool:
 def read_header(path: Path) -> Header:
     """Read and check the header of an index, and that the file has the size it implies."""
     try:
+        if path.exists() and not path.is_file():
+            raise DamageError("not a regular file", where=path, remedy=REMEDY)
         with path.open("rb") as file:
             head = file.read(HEADER.size)
             size = os.fstat(file.fileno()).st_size

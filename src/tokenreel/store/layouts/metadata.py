@@ -48,7 +48,7 @@ def read_metadata(folder: Path) -> Metadata:
     """Read the metadata file of a folder, if there is one."""
     for name in (*YAML_NAMES, *JSON_NAMES):
         path = folder / name
-        if path.is_file():
+        if path.exists():
             data = read_limited(path)
             parse = parse_yaml if name in YAML_NAMES else _parse_json
             return _understand(path, parse(data, path))

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import difflib
 import os
-import tomllib
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from tokenreel.config.files import read_toml
+from tokenreel.config.paths import usable_path
 from tokenreel.errors import ConfigError
 from tokenreel.text.chats.template import Control, Name, Part, Parts, Template, Text, Wrapping
 from tokenreel.text.tokenizers.end_of_text import SPELLINGS, TURN_END
@@ -106,7 +107,7 @@ def load_template(name_or_file: str | PathLike[str]) -> Template:
     name_or_file = os.fspath(name_or_file)
     if name_or_file in BUILT_IN:
         return BUILT_IN[name_or_file]
-    path = Path(name_or_file)
+    path = usable_path(name_or_file)
     if path.suffix != ".toml" and not path.is_file():
         nearest = _nearest(name_or_file, BUILT_IN)
         raise ConfigError(
@@ -115,9 +116,11 @@ def load_template(name_or_file: str | PathLike[str]) -> Template:
             remedy=f"did you mean {nearest!r}?" if nearest else None,
         )
     try:
-        facts = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"not a template: {error}", where=path) from error
+        facts = read_toml(path)
+    except ConfigError as error:
+        raise ConfigError(
+            f"not a template: {error.what}", where=path, expected=error.expected
+        ) from error
     return template_from(facts, where=str(path))
 
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 import glob
 import os
 import re
-import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tokenreel.config.paths import special_kind
 from tokenreel.errors import ConfigError, InputError, NoInputError
 
 KINDS = ("jsonl", "parquet", "text")
@@ -32,11 +32,6 @@ TEXT_SUFFIX_LIST = """
 """
 TEXT_SUFFIXES = frozenset(TEXT_SUFFIX_LIST.split())
 COMPRESSED_SUFFIXES = frozenset({".gz", ".zst"})
-SPECIAL_FILES = {
-    "a pipe": stat.S_ISFIFO,
-    "a socket": stat.S_ISSOCK,
-    "a device": lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,17 +124,13 @@ def _is(ask: Callable[[], bool]) -> bool:
 
 def _refuse_special(path: Path) -> None:
     """Raise InputError for a pipe, a socket or a device: sources are read twice, and in parts."""
-    try:
-        mode = path.stat().st_mode
-    except (OSError, ValueError):
-        return
-    kinds = [name for name, is_kind in SPECIAL_FILES.items() if is_kind(mode)]
-    if kinds:
+    kind = special_kind(path)
+    if kind is not None:
         raise InputError(
             "not a file that can be read twice",
             where=path,
             expected="a regular file",
-            actual=kinds[0],
+            actual=kind,
             remedy="write what it gives to a file, or pass it as texts=…",
         )
 

@@ -11,6 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TypeVar, overload
 
+from tokenreel.config.paths import special_kind, usable_path
 from tokenreel.errors import ConfigError, MissingExtraError, NoFileError
 from tokenreel.text.tokenizers.adapted import adapt
 from tokenreel.text.tokenizers.byte import byte_tokenizer, define_bytes
@@ -93,11 +94,14 @@ def load_tokenizer(spec: TokenizerSpec, *, engine: str = "auto") -> Tokenizer:
 def _define(spec: str | PathLike[str]) -> Definition:
     if spec == "byte":
         return define_bytes(DEFAULT_SPECIALS)
-    path = Path(spec).expanduser()
+    path = usable_path(Path(spec).expanduser())
     if path.is_dir():
         return _define_folder(path.absolute())
     if path.is_file():
         return _define_file(path.absolute())
+    kind = special_kind(path)
+    if kind is not None:
+        raise ConfigError("not a tokenizer", where=path, expected="a regular file", actual=kind)
     return _define_name(str(spec))
 
 

@@ -1,0 +1,52 @@
+"""A path that can be one, and what lies there.
+
+Python asks the system about a path and lets through what comes back: ValueError for a NUL or
+half a character (a lone surrogate), OSError for a name too long or a folder one may not enter.
+Asked here once, these are ConfigErrors that show the path; what is simply not there is left
+to the caller, who knows what was looked for.
+"""
+
+from __future__ import annotations
+
+import errno
+import stat
+from os import PathLike
+from pathlib import Path
+
+from tokenreel.config.hints import brief
+from tokenreel.errors import ConfigError
+
+ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EBADF)  # as pathlib sees it
+SPECIAL_FILES = {
+    "a pipe": stat.S_ISFIFO,
+    "a socket": stat.S_ISSOCK,
+    "a device": lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode),
+}
+
+
+def usable_path(path: str | PathLike[str]) -> Path:
+    """Return the path, or raise ConfigError where no file can have it or none may look.
+
+    >>> usable_path("a\\0b")
+    Traceback (most recent call last):
+    tokenreel.errors.ConfigError: not a path: embedded null byte (got 'a\\x00b')
+    """
+    try:
+        place = Path(path)
+        place.stat()
+    except OSError as error:
+        if error.errno not in ABSENT:
+            raise ConfigError(f"not a path: {error.strerror}", actual=brief(path)) from error
+    except (TypeError, ValueError) as error:
+        said = "it cannot be encoded" if isinstance(error, UnicodeError) else error
+        raise ConfigError(f"not a path: {said}", actual=brief(path)) from error
+    return place
+
+
+def special_kind(path: Path) -> str | None:
+    """Return "a pipe", "a socket" or "a device"; None for a file, a folder, or nothing."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return None
+    return next((name for name, is_kind in SPECIAL_FILES.items() if is_kind(mode)), None)
