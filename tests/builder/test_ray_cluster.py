@@ -18,7 +18,7 @@ from tokenreel.builder.build import build
 from tokenreel.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
-OPTIONS = ["--val-frac", "0.2", "--shard-bytes", "65536", "--tokenizer", "byte", "--quiet"]
+OPTIONS = ["--val-frac", "0.2", "--shard-size", "65536", "--tokenizer", "byte", "--quiet"]
 BUILD = """
 import sys
 sys.path.insert(0, sys.argv[1])

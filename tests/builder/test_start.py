@@ -89,3 +89,11 @@ def test_a_process_forks_its_workers_unless_it_has_a_second_thread() -> None:
     assert done.stdout == "True\n", done.stderr
     with second_thread():
         assert not _may_fork()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
+def test_where_jax_is_loaded_nothing_is_forked_and_jax_warns_of_nothing() -> None:
+    script = "import jax; from tokenreel.builder.engines.local import _may_fork as f; print(f())"
+    asked = [sys.executable, "-W", "error::RuntimeWarning", "-c", script]
+    done = subprocess.run(asked, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("False\n", "")

@@ -152,6 +152,8 @@ def _may_fork() -> bool:
     """Tell whether workers can be forked: on Linux, if this process has a single thread."""
     if sys.platform != "linux" or threading.active_count() > 1:
         return False
+    if "jax" in sys.modules:  # it has threads, and warns of every fork
+        return False
     if _num_threads() == 1:
         return True
     # numpy's OpenBLAS has threads that it ends before a fork, to start them again when they are
