@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.feed.making import recipe_of, scratch, write_store
 
+from tokenreel import native
 from tokenreel.errors import ConfigError
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.denominators import Denominators
@@ -130,3 +131,22 @@ def test_a_step_before_the_first_has_no_denominators(tmp_path: Path) -> None:
     feed = Feed(recipe_of(Source(name="s", path=tmp_path / "s")))
     with pytest.raises(ConfigError, match=r"bad step \(expected >= 0, got -1\)"):
         feed.denominators(-1)
+
+
+@pytest.mark.parametrize("kernel", ["native", "numpy"])
+@pytest.mark.parametrize("sidecar", [None, "mask", "turns"])
+def test_a_segment_without_a_target_is_no_sample(
+    tmp_path: Path, sidecar: str | None, kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kernel == "numpy":
+        monkeypatch.setattr(native, "extension", lambda: None)
+    write_store(tmp_path / "s", [5, 1, 3, 1, 1, 9, 2, 1, 6, 30], sidecar=sidecar, seed=2)
+    source = Source(name="s", path=tmp_path / "s", rows="document_windows", shuffle=False)
+    feed = Feed(recipe_of(source, seq_len=6, global_batch_size=2, passes=1))
+    without = 0
+    for step in range(len(feed)):
+        batch = feed.batch(step)
+        expected, _, _ = brute_force(batch)
+        assert feed.denominators(step) == expected
+        without += int(batch.segment_ids.max(axis=1).sum()) - expected.samples
+    assert without > 0

@@ -79,6 +79,12 @@ def test_as_many_changes_as_a_state_can_hold_are_packed_and_read_and_no_more(
         unpack_changes(pack_changes([*changes, (6, (0.5, 0.5))]), num_sources=2)
 
 
+@pytest.mark.parametrize("weight", [float("inf"), float("nan"), -0.5])
+def test_a_state_with_a_weight_that_is_none_is_refused(weight: float) -> None:
+    with pytest.raises(ConfigError, match="bad changes in a feed's state"):
+        unpack_changes(pack_changes([(1, (weight, 1.0))]), num_sources=2)
+
+
 def test_weights_cannot_be_changed_more_often_than_a_state_can_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,3 +90,14 @@ def test_tensors_hold_their_memory_too(feed: Feed) -> None:
     tensors = [torch.from_numpy(feed.batch(step).input_ids)[:1] for step in range(60)]
     for step, tensor in enumerate(tensors):
         assert np.array_equal(tensor.numpy(), feed.batch(step).input_ids[:1])
+
+
+def test_the_size_that_was_asked_for_last_is_the_last_to_be_forgotten() -> None:
+    memory = Memory()
+    first = memory.array((1, 8), np.int64)
+    others = [memory.array((2, 8), np.int64) for _ in range(KEPT - 2)]
+    mine = [first, *(memory.array((1, 8), np.int64) for _ in range(3))]  # two more than are kept
+    assert {size: len(blocks) for size, blocks in memory._kept.items()} == {
+        64: len(mine),
+        128: len(others) - 2,
+    }
