@@ -7,8 +7,9 @@
  * by itself.
  *
  * A fault that is not ours goes to the handler that was there before (faulthandler's, torch's in its
- * workers, Python's), else to the system's. Handlers are also set after ours: every few milliseconds,
- * and first of all in a forked process, a guarded call looks whether ours is on top, and puts it there.
+ * workers, Python's), else to the system's. Ours is set when a file is mapped. Others are set later:
+ * every few milliseconds, and first of all in a forked process, a guarded call looks whether ours is on
+ * top, and puts it there.
  * That is a system call, 0.5 us; each time it would cost a small batch a tenth of its speed.
  */
 #if defined(__linux__)
@@ -38,7 +39,7 @@ typedef struct {
 OF_THREAD guard *volatile current;        /* NULL: nothing is guarded on this thread */
 OF_THREAD volatile sig_atomic_t passing;  /* a fault is with the handler that was there before */
 static _Atomic(struct sigaction *) before; /* what ours was put on top of; never freed */
-static atomic_long looked_at;              /* when it was seen to that ours is on top */
+static atomic_llong looked_at;             /* when it was seen to that ours is on top */
 
 static void end_by(int number, const siginfo_t *info) {
     signal(number, SIG_DFL);
@@ -75,19 +76,17 @@ static int is_ours(const struct sigaction *action) {
 }
 
 /* A clock that is read in 10 ns and moves every 1 to 10 ms; one that never stands still elsewhere. */
-static long now(void) {
+static long long now(void) {
 #if defined(CLOCK_MONOTONIC_COARSE)
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
-    return (long)time.tv_sec * 1000000000L + time.tv_nsec;
+    return (long long)time.tv_sec * 1000000000LL + time.tv_nsec;
 #else
     return atomic_load(&looked_at) + 1;
 #endif
 }
 
-static void be_on_top(void) {
-    long time = now();
-    if (atomic_exchange_explicit(&looked_at, time, memory_order_relaxed) == time) return;
+void tokenreel_set_guard(void) {
     struct sigaction top, ours = {.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
     if (sigaction(SIGBUS, NULL, &top) || is_ours(&top)) return;
     struct sigaction *other = malloc(sizeof *other);
@@ -104,7 +103,11 @@ void tokenreel_look_again(void) { atomic_store(&looked_at, 0); }
 const void *tokenreel_guarded(tokenreel_reading reading, void *given) {
     guard g = {.lost = NULL};
     guard *outer = current;
-    if (!outer) be_on_top();
+    long long time = now();
+    if (atomic_load_explicit(&looked_at, memory_order_relaxed) != time) {
+        tokenreel_set_guard();
+        atomic_store_explicit(&looked_at, time, memory_order_relaxed);
+    }
     /* The signal mask is not kept: ours blocks none, so there is none to restore. */
     if (!sigsetjmp(g.place, 0)) {
         current = &g;
@@ -114,6 +117,7 @@ const void *tokenreel_guarded(tokenreel_reading reading, void *given) {
     return g.lost;
 }
 #else
+void tokenreel_set_guard(void) {}
 void tokenreel_look_again(void) {}
 
 const void *tokenreel_guarded(tokenreel_reading reading, void *given) {

@@ -80,6 +80,7 @@ static PyObject *new_mapping(PyTypeObject *type, PyObject *args, PyObject *named
     self->next = newest;
     if (newest) newest->previous = self;
     newest = self;
+    tokenreel_set_guard();
     return (PyObject *)self;
 }
 

@@ -42,6 +42,7 @@ void tokenreel_together(tokenreel_work work, void *given, Py_ssize_t count, Py_s
 typedef void (*tokenreel_reading)(void *given);
 
 const void *tokenreel_guarded(tokenreel_reading reading, void *given);
+void tokenreel_set_guard(void);
 void tokenreel_look_again(void); /* a forked process begins, whose handlers may be others */
 
 /* mapping.c: the type Mapping; the error of an address that was gone, which is raised */

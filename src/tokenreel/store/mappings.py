@@ -48,8 +48,8 @@ class Keeper(Protocol):
 class Mappings:
     """The mapped files that keepers hold, in the order in which they were mapped.
 
-    lock: taken by a keeper while it changes what it keeps, so
-    that what it is told to let go stays gone; a forked process has a new one.
+    lock: taken by a keeper while it changes what it keeps, so that what it is told to let go
+    stays gone; a forked process has a new one.
     """
 
     def __init__(self) -> None:
@@ -122,6 +122,7 @@ if hasattr(os, "register_at_fork"):
 class lazy(Generic[T]):  # noqa: N801, it is written as cached_property is
     """An attribute that is made when it is first asked for, and again once it was let go.
 
+    What was made is put into the instance and then shown to its `note`, which may keep count.
     Python 3.11's cached_property holds a lock meanwhile, one for all instances: two threads
     that map and let go would wait for each other, and a forked process for nobody. Here two
     threads may both make it, and one of the two stays.
@@ -137,12 +138,13 @@ class lazy(Generic[T]):  # noqa: N801, it is written as cached_property is
     @overload
     def __get__(self, instance: None, owner: type) -> lazy[T]: ...
     @overload
-    def __get__(self, instance: object, owner: type) -> T: ...
-    def __get__(self, instance: object | None, owner: type) -> lazy[T] | T:
+    def __get__(self, instance: Any, owner: type) -> T: ...
+    def __get__(self, instance: Any, owner: type) -> lazy[T] | T:
         if instance is None:
             return self
         made = self._make(instance)
         kept: T = instance.__dict__.setdefault(self._name, made)
+        instance.note(self._name, kept)
         return kept
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Hashable, Sequence, Set
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -23,8 +22,6 @@ from tokenreel.store.id_range import check_file_ids, check_id_range
 from tokenreel.store.mappings import MAPPINGS, check_descriptors, lazy
 from tokenreel.store.origins import read_origin
 from tokenreel.text.provenance import Provenance
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +61,8 @@ class Shard:
     def checking_ids(self, limit: int) -> Shard:
         """Return the same shard, which raises VocabularyError for an id of `limit` or more."""
         checked = copy(self)
-        checked.let_go({"tokens"})
+        checked.let_go({"tokens", "turns", "weights", "_strings"})  # which the other keeps
+        checked.__dict__["_checked"] = self.__dict__.get("_checked", set()) - {"ids"}
         object.__setattr__(checked, "id_limit", limit)
         return checked
 
@@ -97,7 +95,7 @@ class Shard:
         """All tokens, zero-copy (mode mmap)."""
         if self.id_limit is not None:
             self._once("ids", lambda: check_file_ids(self.token_file, self.id_limit))
-        return self._kept("tokens", self.token_file.map())
+        return self.token_file.map()
 
     @lazy
     def documents(self) -> DocumentIndex:
@@ -114,7 +112,7 @@ class Shard:
             "documents",
             lambda: check_index(index, num_tokens=self.num_tokens, where=file.path),
         )
-        return self._kept("documents", index) if file.is_mapped else index
+        return index
 
     @lazy
     def turns(self) -> np.ndarray | None:
@@ -124,18 +122,18 @@ class Shard:
             return None
         turns = file.whole(self.mode)
         self._once("turns", lambda: check_turns(turns, num_tokens=self.num_tokens, where=file.path))
-        return self._kept("turns", turns)
+        return turns
 
     @lazy
     def weights(self) -> np.ndarray | None:
         """Loss weights per token, zero-copy (mode mmap), or None."""
-        return None if self.weight_file is None else self._kept("weights", self.weight_file.map())
+        return None if self.weight_file is None else self.weight_file.map()
 
-    def _kept(self, name: str, mapped: T) -> T:
-        """Return what was mapped for an attribute, noted as one that may be let go."""
-        if self.mode == "mmap":
+    def note(self, name: str, made: object) -> None:
+        """Keep count of a file that was mapped for an attribute: it may be let go."""
+        is_copy = name == "documents" and not (self.index_file and self.index_file.is_mapped)
+        if self.mode == "mmap" and made is not None and not is_copy:
             MAPPINGS.keep(self, name)
-        return mapped
 
     def let_go(self, names: Set[Hashable]) -> None:
         """Drop the mapped files of these attributes; whoever holds an array keeps it."""
@@ -220,7 +218,7 @@ class Shard:
     def _strings(self) -> np.ndarray:
         if self.string_file is None:
             return np.empty(0, np.uint8)
-        return self._kept("_strings", self.string_file.whole(self.mode))
+        return self.string_file.whole(self.mode)
 
     def _slice(self, file: ArrayFile, name: str, start: int, stop: int) -> np.ndarray:
         if not 0 <= start <= stop <= self.num_tokens:
