@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "tokenreel" / "native"
-COMPILE = ["-O1", "-g", "-std=c11", "-fPIC", "-ffp-contract=off", "-DPy_LIMITED_API=0x030B0000"]
+COMPILE = ["-O0", "-g", "-std=c11", "-fPIC", "-ffp-contract=off", "-DPy_LIMITED_API=0x030B0000"]
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
 OPTIONS = {
     # What Python and numpy keep until the end are no leaks of ours.

@@ -19,8 +19,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 # What is quick, and what belongs to it when there is time.
-TESTS = ["tests/native/test_narrow.py", "tests/feed/test_gather.py", "tests/feed/test_ids.py"]
+TESTS = ["tests/native/test_narrow.py", "tests/feed/test_gather.py"]
 MORE_TESTS = [
+    "tests/feed/test_ids.py",
     "tests/feed/test_damaged_tables.py",
     "tests/native/test_any_within.py",
     "tests/feed/test_assemble.py",
@@ -61,9 +62,12 @@ def test_the_kernels_do_nothing_undefined(sanitized: tuple[Path, str]) -> None:
     assert f"plans {CASES // 9}" in fuzzed
 
 
-def test_the_sanitizers_are_awake(tmp_path: Path, sanitized: tuple[Path, str]) -> None:
+def test_the_sanitizers_are_awake(tmp_path: Path) -> None:
     """One that sleeps finds nothing: each is shown what it must find."""
-    command = compiler()[0]
+    found = compiler()
+    if isinstance(found, str):
+        pytest.skip(f"sanitizers: {found}")
+    command, _ = found
     for name, wrong in (
         ("AddressSanitizer", "char *a = malloc(4); volatile int n = 4; return a[n];"),
         ("runtime error", "volatile long a = 1L << 62, b = a * 16; return b != 0;"),

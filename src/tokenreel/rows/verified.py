@@ -42,6 +42,8 @@ def load_columns(
         _damaged.pop(file.path.parent, None)  # what was wrong was of files that were here before
     in_memory = mode == "pread" or sum(file.file_bytes for file in files) <= AT_ONCE_BYTES
     columns = {file.path.name: file.whole("pread" if in_memory else mode) for file in files}
+    for column in columns.values():
+        column.flags.writeable = False
 
     def check(file: ArrayFile) -> None:
         name = file.path.name
