@@ -18,7 +18,7 @@ import pytest
 from tests.feed.making import recipe_of, write_store
 
 from tokenreel import native
-from tokenreel.errors import DamageError
+from tokenreel.errors import DamageError, LimitError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.ids import IdRows
 from tokenreel.feed.recipe import Recipe, Source
@@ -238,6 +238,23 @@ def test_rows_of_ids_alone_and_rows_gathered_by_steps_are_guarded_too(tmp_path: 
             with pytest.raises(DamageError) as caught:
                 make()
             assert caught.value.where == str(path)
+
+    survives(work)
+
+
+def test_memory_for_a_batch_that_cannot_be_had_is_told_from_damage(tmp_path: Path) -> None:
+    """Shared memory that is full ends a process in the same way."""
+    write_store(tmp_path / "s", [20_000])
+    feed = Feed(recipe_for(tmp_path / "s", "windows"))
+    np.zeros((32, 64), np.int64).tofile(tmp_path / "shared")
+    shared = np.memmap(tmp_path / "shared", np.int64, "r+", shape=(32, 64))
+    memory = feed._batcher.memory(32)
+    memory.input_ids = shared
+
+    def work() -> None:
+        cut_off(tmp_path / "shared")
+        with pytest.raises(LimitError, match="the memory that a batch is written to cannot be had"):
+            feed._batcher._assembler.fill_plain(0, np.arange(32), memory)
 
     survives(work)
 

@@ -115,9 +115,7 @@ def whole_feed(*sources: Source, seq_len: int, epochs: int = 1) -> Feed:
 
 @pytest.mark.parametrize("truncation", ["split", "keep_first", "keep_last", "whole_turns"])
 @pytest.mark.parametrize("kind", ["packed", "episodes"])
-def test_every_truncation_is_looked_up(
-    tmp_path: Path, kind: Rows, truncation: Truncation
-) -> None:
+def test_every_truncation_is_looked_up(tmp_path: Path, kind: Rows, truncation: Truncation) -> None:
     lengths = [3, 70, 9, 41, 2, 55, 30, 12, 64] * 3
     write_store(tmp_path / "s", lengths, sidecar="turns", shard_tokens=80)
     source = Source(name="s", path=tmp_path / "s", rows=kind, truncation=truncation)
@@ -236,3 +234,24 @@ def test_tables_that_do_not_fit_together_are_refused(tmp_path: Path, number: int
     request[number] += b"?"
     with pytest.raises(ValueError, match="the tables of a feed do not fit together"):
         kernels.assemble(*request, 8, 0, 1, *arrays)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("first_shard", 1),
+        ("first_shard", -1),
+        ("num_shards", 2),
+        ("num_shards", 0),
+        ("num_rows", 0),
+    ],
+)
+def test_tables_whose_sources_have_no_rows_or_other_shards_are_refused(
+    tmp_path: Path, field: str, value: int
+) -> None:
+    feed, memory = feed_of(tmp_path / "s"), noise(2, 8)
+    tables = feed._batcher._assembler._tables
+    assert tables is not None and len(tables._laid.shards) == 1
+    tables._laid.epochs[0][field] = value
+    with pytest.raises(ValueError, match="the tables of a feed do not fit together"):
+        fill_at_once(feed, 0, np.arange(2), memory)

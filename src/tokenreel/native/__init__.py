@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 from types import ModuleType
 
-from tokenreel.errors import DamageError
+from tokenreel.errors import DamageError, LimitError, TokenreelError
 
 logger = logging.getLogger(__name__)
 
@@ -41,13 +41,17 @@ def status() -> str:
     return "numpy (the C extension was not built; reinstall where a C compiler is present)"
 
 
-def lost_page(path: str | None, offset: int, num_bytes: int) -> DamageError:
-    """Return the error of a page that was gone when a kernel read it (native/guard.c).
+def lost_page(path: str | None, offset: int, num_bytes: int) -> TokenreelError:
+    """Return the error of a page that was gone when a kernel came to it (native/guard.c).
 
-    path: the mapped file, None if it is not known; num_bytes: its size when it was mapped.
+    path: the mapped file, num_bytes: its size when it was mapped; None: it is no file of ours,
+    so the page is one that a batch was to be written to.
     """
     if path is None:
-        return DamageError("a page of memory that a kernel read is gone")
+        return LimitError(
+            "the memory that a batch is written to cannot be had",
+            remedy="if it is shared memory, make room there (/dev/shm)",
+        )
     try:
         size: int | None = Path(path).stat().st_size
     except OSError:

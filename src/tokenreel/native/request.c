@@ -131,13 +131,25 @@ void tokenreel_release(Py_buffer *views, Py_ssize_t count) {
 enum { SEATS, DEAL, SOURCES, SHARDS, PERMUTATIONS, MIXTURE };
 #define NUM_VIEWS TOKENREEL_REQUEST_VIEWS
 
+/* Whether each source has rows, and its shards are in the table. */
+static int have_shards(const request *q, Py_ssize_t num_shards) {
+    for (Py_ssize_t i = 0; i < q->mixture.num_sources; i++) {
+        const tokenreel_source *s = &q->sources[i];
+        if (s->num_rows < 1 || s->first_shard < 0 || s->num_shards < 1 || s->num_shards > num_shards ||
+            s->first_shard > num_shards - s->num_shards)
+            return 0;
+    }
+    return 1;
+}
+
 static int fits(const Py_buffer *v, const request *q) {
     Py_ssize_t sources = q->mixture.num_sources;
     return q->start >= 0 && q->num_rows >= 0 && q->num_rows <= INT32_MAX && v[SEATS].len % 8 == 0 &&
            (v[DEAL].len == 0 || v[DEAL].len == 8) &&
            v[SOURCES].len == sources * (Py_ssize_t)sizeof(tokenreel_source) &&
            v[SHARDS].len % (Py_ssize_t)sizeof(tokenreel_shard) == 0 &&
-           v[PERMUTATIONS].len == sources * EPOCHS * PERMUTATION * 8;
+           v[PERMUTATIONS].len == sources * EPOCHS * PERMUTATION * 8 &&
+           have_shards(q, v[SHARDS].len / (Py_ssize_t)sizeof(tokenreel_shard));
 }
 
 /* Take the first arguments of a kernel; 0 with an error if they do not fit. */
