@@ -174,12 +174,13 @@ class CrashingFileSystem(FileSystem):
 
         durable = self._durable_bytes.pop(source, None)
         self._durable_bytes.pop(target, None)
-        self._durable_bytes = {moved(path): size for path, size in self._durable_bytes.items()}
         if durable is not None:
             self._durable_bytes[target] = durable
-        self._changes = [
-            replace(change, paths=tuple(map(moved, change.paths))) for change in self._changes
-        ]
+        if source.is_dir() or target.is_dir():  # before the rename, or after it was undone
+            self._durable_bytes = {moved(path): size for path, size in self._durable_bytes.items()}
+            self._changes = [
+                replace(change, paths=tuple(map(moved, change.paths))) for change in self._changes
+            ]
 
 
 def _spoil(path: Path, durable: int, policy: str, chance: random.Random) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -115,3 +116,19 @@ def test_the_largest_id_of_the_dtype_pads_and_the_next_does_not(tmp_path: Path) 
 @pytest.mark.parametrize(("steps", "said"), [(0, "0 steps"), (1, "1 step"), (2, "2 steps")])
 def test_an_ending_counts_its_steps(steps: int, said: str) -> None:
     assert str(Ending(steps=steps, unshown={})) == f"the run ends after {said}: every row was shown"
+
+
+@pytest.mark.parametrize("steps", [None, 1, 2, 3])
+def test_a_run_that_ends_with_rows_unshown_says_so_and_one_that_is_stopped_before_does_not(
+    tmp_path: Path, steps: int | None
+) -> None:
+    write_store(tmp_path / "s", [81])  # ten rows: two steps of four, and two rows that are left
+    source = Source(name="s", path=tmp_path / "s", max_epochs=1)
+    feed = Feed(recipe_of(source, steps=steps))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert len(list(feed)) == min(steps or 2, 2)
+    expected = "the run ends after 2 steps: source 's' runs out in the next; rows not shown: 2 of"
+    assert [str(warning.message)[: len(expected)] for warning in said] == (
+        [] if steps == 1 else [expected]
+    )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.feed.making import Doc, write_store
+from tests.store.building import build as write_books
+from tests.store.independent import edit_manifest
 
 from tokenreel import StoreWriter, native, open_store
 from tokenreel.errors import DamageError, FormatError, VocabularyError
@@ -25,6 +28,7 @@ from tokenreel.store.export import cache, staging
 from tokenreel.store.filesystem import LOCAL
 from tokenreel.store.id_range import check_file_ids
 from tokenreel.store.narrow import narrow, narrow_ended
+from tokenreel.store.record import read_record
 from tokenreel.store.split import Split
 
 
@@ -203,3 +207,23 @@ def test_an_index_is_checked_alike_however_many_documents_are_looked_at_at_once(
         seen = number if column == 0 or stops[number] > 10 else number + 1
         with pytest.raises(DamageError, match=f"document {seen} of the index is not in order"):
             check_index(Pairs(pairs), num_tokens=10, where=Path("x"))
+
+
+@pytest.mark.parametrize("value", [0, 1, "false", None])
+def test_whether_a_shard_continues_is_told_by_true_or_false_alone(
+    tmp_path: Path, value: object
+) -> None:
+    path = write_books(tmp_path / "books")
+    edit_manifest(path, lambda content: content["splits"]["train"][0].update(continues=value))
+    with pytest.raises(FormatError, match=r"splits\.train\[0\]\.continues"):
+        open_store(path)
+
+
+@pytest.mark.parametrize("digests", ["0" * 64, ["0" * 63], ["0" * 63 + "g"], [0], {"0" * 64: 1}])
+def test_the_digests_of_a_record_are_a_list_of_digests(tmp_path: Path, digests: object) -> None:
+    path = write_books(tmp_path / "books") / "train/shard_00000.json"
+    record = json.loads(path.read_bytes())
+    record["blocks"]["bin"] = digests
+    path.write_bytes(canonical_bytes(record))
+    with pytest.raises(FormatError, match=r"blocks\.bin is not a list of digests"):
+        read_record(path)
