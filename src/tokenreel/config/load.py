@@ -105,6 +105,8 @@ def _as_json(content: Mapping[str, Any], where: Any) -> str:
 def _translated(error: Any, kind: type, where: Any) -> ConfigError:
     """Say a complaint of pydantic's in our words."""
     found = list(error["loc"])
+    if not found:  # all of it: half a character somewhere, or a list where a table should be
+        return ConfigError(f"cannot be used: {error['msg']}", where=where)
     place = [part for part in found if isinstance(part, int) or part.isidentifier()] or found
     path = ".".join(map(str, place))
     owner = _kind_at(kind, place[:-1])

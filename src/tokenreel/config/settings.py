@@ -114,6 +114,7 @@ def declares_settings(kind: type[Kind]) -> type[Kind]:
     """
     kind.__doc__ = f"{(kind.__doc__ or '').rstrip()}\n\n    Settings\n\n{_told(kind)}\n    "
     known, make = [item.name for item in fields(kind)], kind.__init__  # type: ignore[arg-type]
+    required = [item.name for item in fields(kind) if item.default is MISSING]  # type: ignore[arg-type]
 
     @functools.wraps(make)
     def make_known(self: Kind, **given: Any) -> None:
@@ -121,6 +122,9 @@ def declares_settings(kind: type[Kind]) -> type[Kind]:
             if name not in known:
                 remedy = did_you_mean(name, known) or f"known are {', '.join(known)}"
                 raise KeywordError(f"{kind.__name__} has no setting {name!r}", remedy=remedy)
+        missing = [name for name in required if name not in given]
+        if missing:
+            raise KeywordError(f"{kind.__name__} needs {' and '.join(missing)}")
         make(self, **given)
 
     kind.__init__ = make_known  # type: ignore[assignment, method-assign]

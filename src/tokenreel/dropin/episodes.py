@@ -29,7 +29,7 @@ import torch
 
 from tokenreel.dropin.device import on_device
 from tokenreel.dropin.episode_rows import ORDER_VERSION, EpisodeRows
-from tokenreel.dropin.state import VERSION, check_identity, check_version, count_of
+from tokenreel.dropin.state import VERSION, check_identity, check_version, count_of, part_of
 from tokenreel.dropin.training import settings_of
 from tokenreel.dropin.vocabulary import check_ids, choose_pad_id, vocab_size_of
 from tokenreel.errors import DamageError
@@ -161,7 +161,7 @@ class GPTEpisodeDataLoader:
         check_version(state, owner=OWNER)
         # A state that names no order is of the first one.
         check_identity({"order": 1, **state}, self._identity(), owner=OWNER)
-        places = dict(state.get("rows", {}))
+        places = part_of(state, "rows", owner=OWNER)
         counts = {split: count_of(places, split, owner=OWNER) for split in places}
         for split in {*counts, *self._rows}:
             self._rows_of(split).place = counts.get(split, 0)

@@ -7,16 +7,20 @@ sample of any dataset, and any place of the run is reached at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from tokenreel.config.hints import brief
 from tokenreel.dropin.samplers import RankSampler
+from tokenreel.dropin.state import count_of
 from tokenreel.errors import ConfigError
 from tokenreel.order.order import Order, SourceRows
 from tokenreel.order.schedule import normalised
+
+OWNER = "MixtureSampler"
 
 
 class MixtureSampler(RankSampler):
@@ -134,8 +138,32 @@ class MixtureSampler(RankSampler):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where the state says, with the weights of then."""
+        given: object = state
+        found = _changes(state, num_sources=len(self._sources)) if isinstance(given, dict) else []
         super().load_state_dict(state)
-        changes = [(int(position), tuple(shares)) for position, shares in state.get("changes", [])]
-        self._changes = [self._changes[0], *changes]
+        self._changes = [self._changes[0], *found]
         self._order = self._ordered()
         self._restored = True
+
+
+def _changes(state: Mapping[str, Any], *, num_sources: int) -> list[tuple[int, tuple[float, ...]]]:
+    """Return which shares held from which position on, or raise ConfigError."""
+    changes: list[tuple[int, tuple[float, ...]]] = []
+    try:
+        for position, shares in state.get("changes", []):
+            counted = count_of({"position": position}, "position", owner=OWNER)
+            changes.append((counted, tuple(float(share) for share in shares)))
+        sound = all(
+            len(shares) == num_sources and any(shares) and all(0 <= share <= 1 for share in shares)
+            for _, shares in changes
+        )
+    except (TypeError, ValueError, OverflowError):
+        sound = False
+    positions = [position for position, _ in changes]
+    if not sound or positions != sorted(positions):
+        raise ConfigError(
+            f"bad changes in the state of the {OWNER}",
+            expected=f"growing positions, each with {num_sources:,} shares",
+            actual=brief(state.get("changes")),
+        )
+    return changes

@@ -9,14 +9,16 @@ from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
 
+from tokenreel.config.hints import brief
 from tokenreel.errors import ConfigError, MismatchError, differing_fields
 
 VERSION = 1
+MAX_COUNT = 2**62  # far above any run, and below where a product of two is slow or wrong
 
 
 def check_identity(state: Mapping[str, Any], identity: Mapping[str, Any], *, owner: str) -> None:
     """Raise MismatchError where a state says something else; what it does not say is not asked."""
-    said = {name: state[name] for name in identity if name in state}
+    said = {name: state[name] for name in identity if name in _mapping(state, owner)}
     differing = differing_fields(said, {name: identity[name] for name in said})
     if differing:
         raise MismatchError(
@@ -28,7 +30,7 @@ def check_identity(state: Mapping[str, Any], identity: Mapping[str, Any], *, own
 
 def check_version(state: Mapping[str, Any], *, owner: str) -> None:
     """Raise ConfigError for a version of the state that is not known; none is the first."""
-    version = state.get("version", VERSION)
+    version = _mapping(state, owner).get("version", VERSION)
     if version != VERSION:
         raise ConfigError(
             f"unknown version of the state of the {owner}",
@@ -40,9 +42,28 @@ def check_version(state: Mapping[str, Any], *, owner: str) -> None:
 
 def count_of(state: Mapping[str, Any], name: str, *, owner: str) -> int:
     """Return a count from a state; 0 where it is missing."""
-    value = state.get(name, 0)
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
+    value = _mapping(state, owner).get(name, 0)
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not whole or not 0 <= value <= MAX_COUNT:
         raise ConfigError(
-            f"bad {name} in the state of the {owner}", expected=">= 0", actual=repr(value)
+            f"bad {name} in the state of the {owner}",
+            expected=f"0 to {MAX_COUNT:,}",
+            actual=brief(value),
         )
     return int(value)
+
+
+def part_of(state: Mapping[str, Any], name: str, *, owner: str) -> Mapping[str, Any]:
+    """Return a part of a state that has parts of its own; an empty one where it is missing."""
+    return _mapping(state.get(name) or {}, owner)
+
+
+def _mapping(state: object, owner: str) -> Mapping[str, Any]:
+    """Return what may be a state, or a part of one; raise ConfigError for anything else."""
+    if isinstance(state, Mapping):
+        return state
+    raise ConfigError(
+        f"not a state of the {owner}",
+        expected="what state_dict() returned",
+        actual=brief(state),
+    )

@@ -19,7 +19,7 @@ from tokenreel.dropin.data_config import DataConfig
 from tokenreel.dropin.mapped import MemoryMappedDataset
 from tokenreel.dropin.mixed import MixtureDataset
 from tokenreel.dropin.samplers import DistributedSampler, RankSampler
-from tokenreel.dropin.state import check_identity, count_of
+from tokenreel.dropin.state import check_identity, count_of, part_of
 from tokenreel.errors import ConfigError
 
 OWNER = "data loader"
@@ -155,11 +155,14 @@ class StatefulDataLoader:
         check_identity(state, self._identity(), owner=OWNER)
         epoch = count_of(state, "epoch", owner=OWNER)
         batches = count_of(state, "batches_yielded", owner=OWNER)
-        said = state.get("sampler") or {}
+        said = part_of(state, "sampler", owner=OWNER)
         if said and hasattr(self.sampler, "load_state_dict"):
-            self.sampler.load_state_dict(said)
+            self.sampler.load_state_dict(dict(said))
         if "samples_yielded" in said and "num_replicas" in said:
-            batches = self._batches_before(said["samples_yielded"] * said["num_replicas"])
+            counts = [
+                count_of(said, name, owner=OWNER) for name in ("samples_yielded", "num_replicas")
+            ]
+            batches = self._batches_before(counts[0] * counts[1])
         if batches > len(self):
             raise ConfigError(
                 "the state lies behind the end of the epoch", expected=len(self), actual=batches

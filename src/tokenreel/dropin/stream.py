@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from tokenreel.dropin.device import on_device
-from tokenreel.dropin.state import VERSION, check_identity, check_version, count_of
+from tokenreel.dropin.state import VERSION, check_identity, check_version, count_of, part_of
 from tokenreel.dropin.training import settings_of
 from tokenreel.dropin.vocabulary import check_ids, vocab_size_of
 from tokenreel.errors import ConfigError
@@ -99,7 +99,7 @@ class GPTDataLoader:
         """Go on where the state says; batch_size and device may differ."""
         check_version(state, owner=OWNER)
         check_identity(state, self._identity(), owner=OWNER)
-        drawn = dict(state.get("drawn", {}))
+        drawn = part_of(state, "drawn", owner=OWNER)
         self._drawn = {split: count_of(drawn, split, owner=OWNER) for split in drawn}
 
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from tokenreel.errors import FormatError
 from tokenreel.text.tokenizers.engine import UnsuitableError
 from tokenreel.text.tokenizers.protocol import Encoded, join
 
@@ -107,7 +108,16 @@ class TiktokenRanks:
         return Encoded(ids=self.id_of_rank[encoded.ids], offsets=encoded.offsets)
 
     def _encode_one(self, text: str) -> np.ndarray:
-        return self.encoding.encode_to_numpy(text, disallowed_special=())
+        try:
+            return self.encoding.encode_to_numpy(text, disallowed_special=())
+        except BaseException as error:  # a panic of the library is no Exception
+            if type(error).__name__ != "PanicException":
+                raise
+            raise FormatError(
+                f"tiktoken panicked: {error}",
+                where=f"tokenizer {self.encoding.name}",
+                remedy="check its splitting pattern: it must not match the empty text anywhere",
+            ) from error
 
 
 def gigatoken_of_json(content: str) -> Gigatoken:

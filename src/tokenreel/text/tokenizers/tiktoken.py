@@ -25,6 +25,7 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ from tokenreel.text.tokenizers.referenced import Definition, fingerprint_of
 from tokenreel.text.tokenizers.specials import END_OF_TEXT
 
 Ranks = dict[bytes, int]
+MAX_RANK = 2**32 - 2  # tiktoken counts with 32 bits, and the largest means none
 
 # How Mistral's tekken files split text; gigatoken has it under the name of another model.
 TEKKEN_PATTERN = (
@@ -171,6 +173,8 @@ def read_ranks(data: bytes, path: str | Path) -> Ranks:
         try:
             spelled, given = line.split()
             token, rank = base64.b64decode(spelled, validate=True), int(given)
+            if not 0 <= rank <= MAX_RANK:
+                raise ValueError(f"the rank {rank} is not between 0 and {MAX_RANK:,}")
         except ValueError as error:
             raise FormatError(
                 f"not a line of a rank file: {error}",
@@ -194,6 +198,12 @@ def make_encoding(pattern: str, ranks: Ranks, where: str) -> Any:
     missing = next((byte for byte in range(256) if bytes((byte,)) not in ranks), None)
     if missing is not None:
         raise FormatError(f"the rank file has no token for the byte {missing}", where=where)
+    if _matches_nothing(pattern):
+        raise FormatError(
+            "the splitting pattern matches the empty text, at which tiktoken would panic",
+            where=where,
+            actual=repr(pattern)[:80],
+        )
     try:
         return _tiktoken().Encoding(
             Path(where).stem, pat_str=pattern, mergeable_ranks=ranks, special_tokens={}
@@ -202,6 +212,16 @@ def make_encoding(pattern: str, ranks: Ranks, where: str) -> Any:
         raise FormatError(
             f"tiktoken does not take the splitting pattern: {error}", where=where
         ) from None
+
+
+def _matches_nothing(pattern: str) -> bool:
+    """Tell whether a pattern matches a text without letters; what is no pattern is left alone."""
+    _tiktoken()
+    regex = import_module("regex")  # which tiktoken depends on
+    try:
+        return regex.match(pattern, "") is not None
+    except (regex.error, RecursionError, OverflowError):
+        return False
 
 
 def decode_ranks(encoding: Any, ids: list[int]) -> str:
@@ -286,9 +306,13 @@ def _read_sidecar(path: Path) -> dict[str, Any]:
         raise FormatError(
             f"cannot be used: {error!r}", where=path, expected='"pat_str" and "special_tokens"'
         ) from None
-    if not isinstance(specials, dict) or not all(isinstance(n, int) for n in specials.values()):
+    ids = specials.values() if isinstance(specials, dict) else [None]
+    if not all(type(number) is int and 0 <= number <= MAX_RANK for number in ids):
         raise FormatError(
-            "special_tokens must be numbers by their strings", where=path, actual=specials
+            "special_tokens must be ids by their strings",
+            where=path,
+            expected=f"0 to {MAX_RANK:,}",
+            actual=repr(specials)[:80],
         )
     return {"pat_str": str(pattern), "special_tokens": specials}
 
