@@ -5,7 +5,7 @@
 Each case damages what a kernel is given: plan tables, rows, index arrays, buffers of the wrong
 size. What a kernel answers is not looked at here (tests/feed compare it with the reference);
 that it reads and writes nothing outside, and does nothing undefined, is for the sanitizers to
-say. Prints how many cases of each kernel there were.
+say. Prints how many cases of each kernel there were, and how many it refused.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Fuzz:
         assert kernels is not None
         self._kernels = kernels
         self.counts: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
         lengths = [1] * 20 + [30, 5, 12, 7, 60, 2, 9] * 4
         self._feeds: list[tuple[str, Feed]] = []
         for sidecar in (None, "turns", "weights", "mask"):
@@ -60,7 +61,7 @@ class Fuzz:
             try:
                 way()
             except REFUSED:
-                self.counts["refused"] += 1
+                self.refused[way.__name__] += 1
 
     def _number(self, most: int) -> int:
         return int(self._chance.integers(0, most))
@@ -116,13 +117,16 @@ class Fuzz:
     def _pieces(self) -> tuple[tuple[np.ndarray, ...], str, list[np.ndarray]]:
         """Return shards, their kind, and row_offsets, buffer, start, length of pieces."""
         kind = DTYPES[self._number(len(DTYPES))]
-        shards = tuple(self._chance.integers(0, 99, n).astype(kind) for n in (50, 0, 7))
+        shards = tuple(self._chance.integers(0, 99, n).astype(kind) for n in (50, 14, 17))
         counts = self._chance.integers(0, 3, 4)
         offsets = np.concatenate(([0], np.cumsum(counts)))
         num = int(offsets[-1])
         arrays = [offsets, self._chance.integers(0, 3, num)]
         arrays += [self._chance.integers(0, 9, num), self._chance.integers(0, 5, num)]
-        return shards, kind, [self._cut(self._spoilt(array, 1)) for array in arrays]
+        wrong = self._number(2 * len(arrays))  # one of them, or none
+        if wrong < len(arrays):
+            arrays[wrong] = self._cut(self._spoilt(arrays[wrong]))
+        return shards, kind, [np.array(array) for array in arrays]
 
     def gather(self) -> None:
         """Rows of pieces that lie anywhere, with spans of anything."""
@@ -133,8 +137,12 @@ class Fuzz:
         weights = self._chance.random(total).astype(np.float32)
         places = [self._chance.integers(-2, 9, total) for _ in range(2)]
         out = [np.empty((4, SEQ_LEN), t) for t in (np.int64, np.int64, np.int32, np.int32, "f4")]
-        pieces = (offsets, self._spoilt(np.arange(4), 1), buffer, start, length)
-        spanned = [self._cut(self._spoilt(a, 1)) for a in (spans, *places)]
+        out_row = self._spoilt(np.arange(4), self._number(2))
+        pieces = (offsets, out_row, buffer, start, length)
+        spanned = [spans, *places]
+        at = self._number(6)
+        if at < len(spanned):
+            spanned[at] = self._cut(self._spoilt(spanned[at]))
         more = (*spanned, weights) if self._number(2) else (None,) * 4
         first = np.ones(num, bool)
         self._kernels.gather(shards, kind, SEQ_LEN, 0, *pieces, first, *out, *more)
@@ -204,7 +212,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         fuzz = Fuzz(seed, Path(folder))
         fuzz.run(cases)
-    print(*(f"{name} {count:,}" for name, count in sorted(fuzz.counts.items())), sep=", ")
+    for name, count in sorted(fuzz.counts.items()):
+        # A kernel that refuses everything would be tested by nothing.
+        assert fuzz.refused[name] < count, f"{name}: all {count:,} cases were refused"
+        print(f"{name} {count:,}, of which {fuzz.refused[name]:,} refused")
 
 
 if __name__ == "__main__":
