@@ -508,9 +508,7 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys):
     build(tmp_path / "store")
     words = ["convert", str(tmp_path / "store"), str(tmp_path / "out")]
     assert main([*words, "--shard-size", "many"]) == 2
-    assert (
-        "--shard-size: bad size (expected more than 0 bytes, such as" in capsys.readouterr().err
-    )
+    assert "--shard-size: bad size (expected more than 0 bytes, such as" in capsys.readouterr().err
     assert main(["convert", str(tmp_path / "gone"), str(tmp_path / "out")]) == 1
     assert "no such file or folder" in capsys.readouterr().err
 
