@@ -6,9 +6,11 @@ and where it does not, both give the same rows.
 
 from __future__ import annotations
 
+import atexit
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Any
 
@@ -45,7 +47,9 @@ WILD += [2**62, -(2**62), 2**63 - 1, -(2**63)]
 
 @lru_cache
 def store_path() -> Path:
-    path = Path(mkdtemp(prefix="tokenreel-tables-")) / "s"
+    folder = mkdtemp(prefix="tokenreel-tables-")
+    atexit.register(rmtree, folder, ignore_errors=True)
+    path = Path(folder) / "s"
     write_store(path, [1] * 40 + [30, 5, 12, 7, 60, 2, 9] * 6, sidecar="turns", shard_tokens=100)
     return path
 
