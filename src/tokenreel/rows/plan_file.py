@@ -246,7 +246,18 @@ def read_header(folder: Path) -> dict[str, Any]:
             actual=f"{header.get('format')} {header.get('version')}",
             remedy="plan again",
         )
+    if not _is_sound(header.get("files"), header.get("ledger")):
+        raise FormatError("the header lacks files or ledger", where=path, remedy="plan again")
     return header
+
+
+def _is_sound(files: object, ledger: object) -> bool:
+    """Tell whether files have sizes and digests by name, and the ledger has whole numbers."""
+    if not isinstance(files, dict) or not isinstance(ledger, dict):
+        return False
+    sizes = [facts.get("bytes") if isinstance(facts, dict) else None for facts in files.values()]
+    has_digests = all(isinstance(facts, dict) and "sha256" in facts for facts in files.values())
+    return has_digests and all(type(number) is int for number in [*sizes, *ledger.values()])
 
 
 def _files(folder: Path, header: dict[str, Any], dtypes: Mapping[str, np.dtype]) -> list[ArrayFile]:

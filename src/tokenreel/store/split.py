@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from tokenreel.display import MOST_LINES, count_of, few, named, never_raising
-from tokenreel.errors import StoreError
+from tokenreel.errors import DamageError, StoreError
 from tokenreel.store.documents import find_documents
 from tokenreel.store.shard import Shard
 from tokenreel.text.provenance import Provenance
@@ -167,6 +167,13 @@ class Split:
         Of a document that goes on in further shards, these are of its first part.
         """
         shards = np.searchsorted(self._entry_ends, numbers, side="right")
+        if len(numbers) and (numbers.min() < 0 or shards.max() >= len(self.shards)):
+            raise DamageError(
+                f"{self.name}: there is no document of that number",
+                expected=f"0 to {int(self.document_starts[-1]) - 1:,}",
+                actual=int(numbers.min() if numbers.min() < 0 else numbers.max()),
+                remedy="if a plan names it, remove the folder .plans of the store",
+            )
         starts, stops = np.empty(len(numbers), np.int64), np.empty(len(numbers), np.int64)
         for shard in np.unique(shards):
             mine = shards == shard
