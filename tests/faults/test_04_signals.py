@@ -10,17 +10,27 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.store.independent import contents
 
 from tokenreel import StoreWriter, verify
-from tokenreel.cli.ending import REPEATED_SECONDS, Ended, Watch, ended_by_signals
+from tokenreel.cli.ending import REPEATED_SECONDS, SIGNALS, Ended, Watch, ended_by_signals
 from tokenreel.cli.main import main
 from tokenreel.errors import WriteError
 from tokenreel.store.export.staging import staged_folder
 from tokenreel.store.filesystem import FileSystem
+
+
+@pytest.fixture(autouse=True)
+def plain_signals() -> Iterator[None]:
+    """Signals as a program begins with them: Ray, in an earlier test, has handlers of its own."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="module")
