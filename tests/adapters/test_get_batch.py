@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from tokenreel import Feed
+from tokenreel import Feed, StoreWriter
 from tokenreel.errors import ConfigError, MismatchError
 from tokenreel.torch import GetBatch
 
 ROOT = Path(__file__).parents[2]
-SETTINGS: dict[str, Any] = {"dtype": "uint16", "block_size": 8, "batch_size": 4}
+SETTINGS: dict[str, Any] = {"block_size": 8, "batch_size": 4}
 
 
 @pytest.fixture
@@ -108,3 +108,55 @@ def test_a_split_that_is_not_there_is_named(data_dir: Path) -> None:
     (data_dir / "val.bin").unlink()
     with pytest.raises(ConfigError, match="val"):
         GetBatch(data_dir, **SETTINGS)("val")
+
+
+@pytest.mark.parametrize("num_tokens", [2, 5, 8, 10, 1600, 1604])
+def test_labels_that_are_not_learnt_are_those_that_nanogpts_loss_leaves_out(
+    tmp_path: Path, num_tokens: int
+) -> None:
+    np.arange(num_tokens, dtype="uint16").tofile(tmp_path / "train.bin")
+    get_batch = GetBatch(tmp_path, **SETTINGS)
+    num_rows = -(-(num_tokens - 1) // 8)
+    learnt = []
+    for _ in range(-(-num_rows // 4)):
+        inputs, labels = get_batch("train")
+        logits = torch.zeros(4 * 8, num_tokens)
+        loss = torch.nn.functional.cross_entropy(logits, labels.reshape(-1), ignore_index=-1)
+        assert torch.isfinite(loss)
+        assert (labels[labels >= 0] == inputs[labels >= 0] + 1).all()
+        learnt.append(labels[labels >= 0])
+    assert set(torch.cat(learnt).tolist()) == set(range(1, num_tokens))
+
+
+def test_nanogpts_files_are_of_uint16_whatever_their_size(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    np.arange(1600, dtype="uint16").tofile(tmp_path / "train.bin")  # a multiple of 4 bytes
+    inputs, _ = GetBatch(tmp_path, **SETTINGS)("train")
+    assert inputs.max() < 1600
+    assert not caplog.records
+    (tmp_path / "meta.json").write_text('{"dtype": "uint32"}')
+    np.arange(1600, dtype="uint32").tofile(tmp_path / "train.bin")
+    inputs, _ = GetBatch(tmp_path, **SETTINGS)("train")
+    assert inputs.max() < 1600
+
+
+def test_any_store_will_do(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path / "s", vocab_size=70_000) as writer:
+        writer.add(range(1601))
+    get_batch = GetBatch(tmp_path / "s", **SETTINGS)
+    inputs, labels = get_batch("train")
+    assert (labels == inputs + 1).all()
+    assert repr(get_batch).endswith("/s', 4 rows of 8 tokens a call)")
+
+
+def test_ranks_may_be_given(data_dir: Path) -> None:
+    two = [GetBatch(data_dir, **SETTINGS, rank=rank, world_size=2) for rank in range(2)]
+    whole = Feed(two[0].feed.recipe).batch(0).input_ids
+    assert np.array_equal(torch.cat([part("train")[0] for part in two]).numpy(), whole)
+
+
+@pytest.mark.parametrize("step", [-1, "x", 1.5])
+def test_a_step_that_is_none_is_refused(data_dir: Path, step: Any) -> None:
+    with pytest.raises(ConfigError, match="bad step"):
+        GetBatch(data_dir, **SETTINGS).state_dict(step)

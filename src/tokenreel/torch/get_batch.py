@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,31 +20,37 @@ import torch
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe, Source
+from tokenreel.store.layouts import bare
+from tokenreel.store.layouts.metadata import read_metadata
 from tokenreel.torch.loader import FeedLoader
 from tokenreel.torch.ranks import ranks_of
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 TRAIN = "train"
+IGNORED = -100  # as the labels of a feed have it
 
 
 class GetBatch:
-    """Call it with a split: inputs and labels, int32 and int64 [batch_size, block_size].
+    """Call it with a split: inputs and labels, both int64 [batch_size, block_size].
 
-    folder: any store; `dtype` where it does not say it (uint16 for nanoGPT's files).
+    folder: train.bin and val.bin, or any store.
     block_size: tokens of a row.
     batch_size: rows of one call, on this process.
     gradient_accumulation_steps: calls of this process that make one step of the optimizer.
+    dtype: that of the tokens, where nothing declares it; nanoGPT's prepare.py writes uint16.
+    ignore_index: the label of what is not to be learnt, as the loss of the model has it; nanoGPT's
+        has -1. Only the last row of a split is ever filled up so.
     seed: another seed, another order.
     device: where the tensors are.
+    rank, world_size: those of torch.distributed, unless given.
 
-    Ranks are those of torch.distributed. The rows of a step are batch_size ·
-    gradient_accumulation_steps · processes, so with the division that nanoGPT makes a step has
-    the same rows on one process and on eight.
+    The rows of a step are batch_size · gradient_accumulation_steps · processes, so with the
+    division that nanoGPT makes a step has the same rows on one process and on eight.
 
     >>> import tempfile, numpy as np
     >>> folder = tempfile.mkdtemp()
-    >>> np.arange(1000, dtype="uint16").tofile(folder + "/train.bin")
-    >>> get_batch = GetBatch(folder, block_size=8, batch_size=4, dtype="uint16")
+    >>> np.arange(1001, dtype="uint16").tofile(folder + "/train.bin")
+    >>> get_batch = GetBatch(folder, block_size=8, batch_size=4)
     >>> X, Y = get_batch("train")
     >>> X.shape, bool((Y == X + 1).all())
     (torch.Size([4, 8]), True)
@@ -56,15 +63,20 @@ class GetBatch:
         block_size: int,
         batch_size: int,
         gradient_accumulation_steps: int = 1,
-        dtype: str | None = None,
+        dtype: str = "uint16",
+        ignore_index: int = -1,
         seed: int = 1337,
         device: torch.device | str | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
     ) -> None:
-        self._folder, self._dtype, self._device = folder, dtype, device
+        self._folder, self._device = folder, device
+        self._dtype = dtype if _declares_no_dtype(Path(folder)) else None
         self._shape, self._seed = (batch_size, block_size), seed
-        self._num_calls = gradient_accumulation_steps
-        _, world_size = ranks_of(None, None)
-        self._training = self._loader(TRAIN, rows=batch_size * self._num_calls * world_size)
+        self._num_calls, self._ignore_index = gradient_accumulation_steps, ignore_index
+        here = ranks_of(rank, world_size)
+        rows = batch_size * self._num_calls * here[1]
+        self._training = self._loader(TRAIN, rows=rows, rank=rank, world_size=world_size)
         self._microbatches: Iterator[Pair] | None = None
         self._estimates: dict[str, Iterator[Pair]] = {}
 
@@ -83,7 +95,7 @@ class GetBatch:
                 remedy="in estimate_loss, write get_batch.estimate(split)",
             )
         if self._microbatches is None:
-            self._microbatches = _pairs(self._training)
+            self._microbatches = self._pairs(self._training)
         return next(self._microbatches)
 
     def estimate(self, split: str) -> Pair:
@@ -92,12 +104,14 @@ class GetBatch:
         One process may ask alone. Training rows come in another order here than in training.
         """
         if split not in self._estimates:
-            loader = self._loader(split, rows=self._shape[0], alone=True)
-            self._estimates[split] = _pairs(loader)
+            loader = self._loader(split, rows=self._shape[0], rank=0, world_size=1, alone=True)
+            self._estimates[split] = self._pairs(loader)
         return next(self._estimates[split])
 
     def state_dict(self, step: int) -> dict[str, Any]:
         """Return the state to save where `step` (nanoGPT's iter_num) is the next to be trained."""
+        if not isinstance(step, int) or step < 0:
+            raise ConfigError("bad step", expected="a whole number >= 0", actual=f"{step!r:.60}")
         here, self.feed.step = self.feed.step, step
         try:
             return self.feed.state_dict()
@@ -109,7 +123,15 @@ class GetBatch:
         self._training.load_state_dict(state)
         self._microbatches = None
 
-    def _loader(self, split: str, *, rows: int, alone: bool = False) -> FeedLoader:
+    def _loader(
+        self,
+        split: str,
+        *,
+        rows: int,
+        rank: int | None,
+        world_size: int | None,
+        alone: bool = False,
+    ) -> FeedLoader:
         source = Source(name=split, path=self._folder, split=split, dtype=self._dtype)
         recipe = Recipe(
             seq_len=self._shape[1],
@@ -118,18 +140,27 @@ class GetBatch:
             seed=self._seed + alone,
             sources=[source],
         )
-        rank, world_size = (0, 1) if alone else (None, None)
         fields = ("input_ids", "labels")
         return FeedLoader(
             recipe, rank=rank, world_size=world_size, fields=fields, device=self._device
         )
 
+    def _pairs(self, loader: FeedLoader) -> Iterator[Pair]:
+        """Yield inputs and labels, microbatch after microbatch."""
+        for batch in loader:
+            inputs, labels = batch["input_ids"], batch["labels"]
+            labels = labels.masked_fill(labels == IGNORED, self._ignore_index)
+            if inputs.ndim == 2:
+                yield inputs, labels
+            else:
+                yield from zip(inputs, labels, strict=True)
 
-def _pairs(loader: FeedLoader) -> Iterator[Pair]:
-    """Yield inputs and labels, microbatch after microbatch."""
-    for batch in loader:
-        inputs, labels = batch["input_ids"], batch["labels"]
-        if inputs.ndim == 2:
-            yield inputs, labels
-        else:
-            yield from zip(inputs, labels, strict=True)
+    def __repr__(self) -> str:
+        rows, tokens = self._shape
+        return f"GetBatch({str(self._folder)!r}, {rows:,} rows of {tokens:,} tokens a call)"
+
+
+def _declares_no_dtype(path: Path) -> bool:
+    """Tell whether a path holds bare tokens, and nothing beside them says of which dtype."""
+    folder = path.parent if path.is_file() else path
+    return bare.fits(path) is None and read_metadata(folder).dtype is None
