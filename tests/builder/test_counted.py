@@ -65,6 +65,20 @@ def test_dirt_in_chats_is_counted_too_and_not_that_of_chats_that_are_skipped(
     assert built.report["dirt"] == dict.fromkeys(DIRT, 1)
 
 
+def test_reasoning_that_no_template_renders_is_counted_and_said_at_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    thought = {**ANSWER, "reasoning_content": "hm"}
+    chats = [{"messages": [ASK, thought, ASK, thought]}, {"messages": [ASK, ANSWER]}]
+    path = write_jsonl(tmp_path / "c.jsonl", chats * 3)
+    shown = said([path, "--out", tmp_path / "s", "--chat"], capsys)
+    kind = "reasoning of messages (reasoning_content, thinking), not rendered"
+    assert f"{kind}: in 3 records" in shown
+    built = build(chats=chats, out=tmp_path / "t", tokenizer="byte")
+    assert built.report["dirt"] == {kind: 1}
+    assert [place["row"] for place in built.report["dirt_places"]] == [0]
+
+
 def test_the_command_says_dirt_at_the_end_and_nothing_where_there_is_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -96,6 +96,9 @@ class PieceMaker:
         arrays |= self._origins(chats)
         text_bytes = np.array([sum(map(_num_bytes, texts)) for texts in contents], np.int64)
         dirt = _dirt(batch, {chat.provenance for chat in chats})
+        for chat in chats:
+            for part in chat.unrendered:
+                dirt.note(part, chat.provenance)
         return Piece(arrays=arrays, text_bytes=text_bytes, files=_files(chats), dirt=dirt)
 
     def _rendered(self, chats: list[Chat], on_bad: str, skipped: Skipped) -> Rendered | None:

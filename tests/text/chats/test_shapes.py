@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tokenreel.errors import ConfigError, InputError
 from tokenreel.text.chats import Message, ToolCall, read_chat
+from tokenreel.text.chats.messages import UNRENDERED_REASONING
 from tokenreel.text.provenance import Provenance
 
 QUESTION, ANSWER = Message(role="user", content="q"), Message(role="assistant", content="a")
@@ -52,9 +53,54 @@ def test_a_prompt_weighs_nothing_and_its_completion_what_the_policy_says() -> No
     assert [message.weight for message in several.messages] == [0.0, 0.0, 0.0, None]
 
 
-def test_a_sharegpt_system_field_comes_first() -> None:
-    record = {"system": "s", "conversations": [{"from": "human", "value": "q"}]}
-    assert read_chat(record).messages[0] == Message(role="system", content="s")
+@pytest.mark.parametrize("key", ["system", "system_prompt"])
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"messages": [{"role": "user", "content": "q"}]},
+        {"conversations": [{"from": "human", "value": "q"}]},
+        {"instruction": "q", "output": "a"},
+        {"prompt": "q", "completion": "a"},
+        {"prompt": [{"role": "user", "content": "q"}], "completion": "a"},
+    ],
+)
+def test_the_system_text_of_a_record_is_its_first_turn(record: dict[str, Any], key: str) -> None:
+    plain = read_chat(record).messages
+    system, *others = read_chat({**record, key: "s"}).messages
+    assert (system.role, system.content, tuple(others)) == ("system", "s", plain)
+    assert read_chat({**record, key: ""}).messages == plain
+
+
+def test_a_system_text_that_is_said_twice_is_one_turn() -> None:
+    said = {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]}
+    twice = {**said, "system": "s", "system_prompt": "s"}
+    assert read_chat(twice).messages == read_chat(said).messages
+
+
+@pytest.mark.parametrize(
+    "record", [{"instruction": "q", "output": "a"}, {"prompt": "q", "response": "a"}]
+)
+def test_a_history_becomes_turns_behind_the_system_text(record: dict[str, Any]) -> None:
+    chat = read_chat({**record, "system": "s", "history": [["q1", "a1"], ("q2", "a2")]})
+    assert [message.content for message in chat.messages] == ["s", "q1", "a1", "q2", "a2", "q", "a"]
+    roles = ["system"] + ["user", "assistant"] * 3
+    assert [message.role for message in chat.messages] == roles
+    assert read_chat({**record, "history": []}).messages == read_chat(record).messages
+
+
+def test_a_response_answers_a_prompt_as_a_completion_does() -> None:
+    asked = read_chat({"prompt": "q", "completion": "a"})
+    assert read_chat({"prompt": "q", "response": "a"}) == asked
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "thinking"])
+def test_the_reasoning_of_a_message_is_kept_and_said_to_be_unrendered(key: str) -> None:
+    answer = {"role": "assistant", "content": "a"}
+    thoughtless = read_chat({"prompt": "q", "completion": [{**answer, key: ""}]})
+    assert thoughtless == read_chat({"prompt": "q", "completion": [answer]})
+    chat = read_chat({"prompt": "q", "completion": [{**answer, key: "so"}]})
+    assert chat.messages[1].reasoning == "so" and chat.messages[1].content == "a"
+    assert (thoughtless.unrendered, chat.unrendered) == ((), (UNRENDERED_REASONING,))
 
 
 def test_sharegpt_calls_and_observations_become_a_call_and_a_tool_result() -> None:
@@ -129,9 +175,10 @@ def messages_with(bad: object) -> dict[str, Any]:
     [
         ([], "not a chat (expected an object, got a list)"),
         ({}, "no known shape of chat (expected one of the keys messages, conversations, "
-             "instruction, prompt, got no keys)"),
+             "instruction, prompt, got no keys); name the field that holds the chat with text_key"),
         ({"text": "q"}, "no known shape of chat (expected one of the keys messages, "
-                        "conversations, instruction, prompt, got text)"),
+                        "conversations, instruction, prompt, got text); name the field that "
+                        "holds the chat with text_key"),
         ({"messages": []}, "a chat without messages; leave the record out"),
         ({"messages": "q"}, "field 'messages': not a list of messages (expected a list, got a "
                             "string)"),
@@ -154,9 +201,20 @@ def messages_with(bad: object) -> dict[str, Any]:
         (messages_with({"role": "user", "content": "a", "tool_calls": [{"name": "f"}]}),
          "message 2, field 'messages[1]': only an assistant calls tools (expected role "
          "assistant, got user)"),
-        ({"instruction": "q"}, "field 'output': not a string (expected a string, got null)"),
-        ({"prompt": "q"}, "field 'completion': not a list of messages (expected a list, got "
-                          "null)"),
+        ({"instruction": "q"}, "no answer (expected the key output or response, got instruction)"),
+        ({"prompt": "q", "chosen": "a"}, "no answer (expected the key completion or response, got "
+                                         "prompt, chosen)"),
+        ({"prompt": "q", "response": 4}, "field 'response': not a list of messages (expected a "
+                                         "list, got a number)"),
+        ({**messages_with({"role": "system", "content": "t"}), "system": "s"},
+         "field 'system': the record has another system text already (expected one system text, "
+         "got 's' and 't'); leave out one of them"),
+        ({"prompt": "q", "completion": "a", "system": ["s"]}, "field 'system': not a string "
+                                                              "(expected a string, got a list)"),
+        ({"instruction": "q", "output": "a", "history": "h"},
+         "field 'history': not a list of pairs (expected a list, got a string)"),
+        ({"instruction": "q", "output": "a", "history": [["h"]]}, "field 'history[0]': not a pair "
+         "(expected a list of a question and its answer, got 1 of them)"),
     ],
 )  # fmt: skip
 def test_an_error_names_file_line_message_and_field(record: object, message: str) -> None:

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from tokenreel.errors import InputError
 from tokenreel.text.provenance import Provenance
 
+UNRENDERED_REASONING = "reasoning of messages (reasoning_content, thinking), not rendered"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
@@ -37,13 +39,18 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message; a `weight` of None leaves the loss weight to the policy."""
+    """One message; a `weight` of None leaves the loss weight to the policy.
+
+    `reasoning` is what the message says of how its content was found. No template renders it
+    yet: a build counts the chats that have some (UNRENDERED_REASONING).
+    """
 
     role: str
     content: str
     name: str | None = None
     calls: tuple[ToolCall, ...] = ()
     weight: float | None = None
+    reasoning: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +60,12 @@ class Chat:
     messages: tuple[Message, ...]
     tools: tuple[str, ...] = ()
     provenance: Provenance = field(default_factory=Provenance)
+
+    @property
+    def unrendered(self) -> tuple[str, ...]:
+        """What the chat has that no template renders, for the account of a build."""
+        has_reasoning = any(message.reasoning for message in self.messages)
+        return (UNRENDERED_REASONING,) if has_reasoning else ()
 
 
 def canonical_json(value: object) -> str:

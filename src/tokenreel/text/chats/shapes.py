@@ -3,7 +3,10 @@
     messages       OpenAI: role, content (text or text parts), name, tool_calls
     conversations  ShareGPT: from, value
     instruction    Alpaca and Dolly: instruction, input or context, output or response
-    prompt         prompt and completion, each a text or a list of messages
+    prompt         prompt and completion or response, each a text or a list of messages
+
+Beside each of them `system` or `system_prompt` is the system turn, unless the messages have
+one already; `history`, pairs of question and answer, goes before an instruction or a prompt.
 
 The promise: a record becomes the same chat whatever its shape, or an InputError
 that names file, line, message number (from 1) and field; nothing is guessed and
@@ -16,9 +19,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from tokenreel.errors import ConfigError
-from tokenreel.text.chats.messages import Chat, Message, Place, ToolCall, type_name
+from tokenreel.text.chats.messages import Chat, Message, Place, ToolCall, shorten, type_name
 from tokenreel.text.provenance import Provenance
 
 ROLE_NAMES = {
@@ -37,6 +41,9 @@ ROLE_NAMES = {
     "function_response": "tool",
     "observation": "tool",
 }
+
+SYSTEM_KEYS = ("system", "system_prompt")
+REASONING_KEYS = ("reasoning_content", "thinking")
 
 UNKNOWN = Provenance()
 
@@ -66,8 +73,13 @@ def _shape_of(record: Mapping, place: Place) -> str:
     raise place.error(
         "no known shape of chat",
         expected=f"one of the keys {', '.join(_READERS)}",
-        actual=", ".join(map(str, record)) or "no keys",
+        actual=_keys(record),
+        remedy="name the field that holds the chat with text_key",
     )
+
+
+def _keys(record: Mapping) -> str:
+    return ", ".join(map(str, record)) or "no keys"
 
 
 def _checked(shape: str) -> str:
@@ -79,14 +91,13 @@ def _checked(shape: str) -> str:
 
 
 def _read_messages(record: Mapping, place: Place) -> list[Message]:
-    return _message_list(record.get("messages"), place.at("messages"))
+    messages = _message_list(record.get("messages"), place.at("messages"))
+    return _with_system(record, place, messages)
 
 
 def _read_conversations(record: Mapping, place: Place) -> list[Message]:
-    system = record.get("system")
-    first = [] if system in (None, "") else [_plain("system", system, place.at("system"))]
-    turns = record.get("conversations")
-    return first + _message_list(turns, place.at("conversations"))
+    messages = _message_list(record.get("conversations"), place.at("conversations"))
+    return _with_system(record, place, messages)
 
 
 def _read_instruction(record: Mapping, place: Place) -> list[Message]:
@@ -94,17 +105,20 @@ def _read_instruction(record: Mapping, place: Place) -> list[Message]:
     field, more = _first_present(record, ("input", "context"))
     if more is not None and (more := place.at(field).text(more)).strip():
         question = f"{question}\n\n{more}"
-    field, answer = _first_present(record, ("output", "response"))
-    return [
+    field, answer = _answer(record, place, ("output", "response"))
+    messages = [
+        *_history(record, place),
         Message(role="user", content=question),
         _plain("assistant", answer, place.at(field)),
     ]
+    return _with_system(record, place, messages)
 
 
 def _read_prompt(record: Mapping, place: Place) -> list[Message]:
-    prompt, completion = record.get("prompt"), record.get("completion")
-    asked = _side(prompt, place.at("prompt"), "user")
-    answered = _side(completion, place.at("completion"), "assistant")
+    asked = _history(record, place) + _side(record.get("prompt"), place.at("prompt"), "user")
+    asked = _with_system(record, place, asked)
+    field, answer = _answer(record, place, ("completion", "response"))
+    answered = _side(answer, place.at(field), "assistant")
     return [_untrained(message) for message in asked] + answered
 
 
@@ -121,15 +135,57 @@ def _side(value: object, place: Place, role: str) -> list[Message]:
 
 
 def _untrained(message: Message) -> Message:
-    if message.weight is not None:
-        return message
-    return Message(
-        role=message.role,
-        content=message.content,
-        name=message.name,
-        calls=message.calls,
-        weight=0.0,
-    )
+    return message if message.weight is not None else replace(message, weight=0.0)
+
+
+def _with_system(record: Mapping, place: Place, messages: list[Message]) -> list[Message]:
+    """Return the messages with the record's system text in front, if it has one."""
+    for key in SYSTEM_KEYS:
+        if record.get(key) in (None, ""):
+            continue
+        system = _plain("system", record[key], place.at(key))
+        said = [message.content for message in messages if message.role == "system"]
+        if not said:
+            messages = [system, *messages]
+        elif said != [system.content]:
+            raise place.at(key).error(
+                "the record has another system text already",
+                expected="one system text",
+                actual=f"{shorten(system.content)} and {shorten(said[0])}",
+                remedy="leave out one of them",
+            )
+    return messages
+
+
+def _history(record: Mapping, place: Place) -> list[Message]:
+    """Return the turns of Alpaca's `history`: pairs of a question and its answer."""
+    place, pairs = place.at("history"), record.get("history")
+    if pairs is None:
+        return []
+    if not isinstance(pairs, (list, tuple)):
+        raise place.error("not a list of pairs", expected="a list", actual=type_name(pairs))
+    turns = []
+    for number, pair in enumerate(pairs):
+        at = place.at(f"[{number}]")
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            raise at.error(
+                "not a pair",
+                expected="a list of a question and its answer",
+                actual=f"{len(pair)} of them"
+                if isinstance(pair, (list, tuple))
+                else type_name(pair),
+            )
+        turns += [_plain("user", pair[0], at), _plain("assistant", pair[1], at)]
+    return turns
+
+
+def _answer(record: Mapping, place: Place, keys: Sequence[str]) -> tuple[str, object]:
+    field, answer = _first_present(record, keys)
+    if answer is None:
+        raise place.error(
+            "no answer", expected=f"the key {' or '.join(keys)}", actual=_keys(record)
+        )
+    return field, answer
 
 
 def _plain(role: str, value: object, place: Place) -> Message:
@@ -193,7 +249,13 @@ def _full_message(entry: Mapping, place: Place) -> Message:
         name=None if name is None else place.at("name").text(name),
         calls=calls,
         weight=_weight(entry, place, role),
+        reasoning=_reasoning(entry, place),
     )
+
+
+def _reasoning(entry: Mapping, place: Place) -> str | None:
+    key, value = _first_present(entry, REASONING_KEYS)
+    return None if value is None else place.at(key).text(value) or None
 
 
 def _content(value: object, place: Place) -> str:
