@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from tokenreel.text.chats import (
     Wrapping,
     fitting_template,
     load_template,
+    read_chat,
     render,
 )
 from tokenreel.text.chats.template import bind
@@ -162,3 +165,29 @@ def test_several_templates_that_fit_are_named_and_none_is_taken(byte: Tokenizer)
 def test_a_tokenizer_without_control_tokens_is_said_to_have_none() -> None:
     with pytest.raises(ConfigError, match=r"got none\)"):
         fitting_template(byte_tokenizer([]))
+
+
+def test_of_a_thousand_control_tokens_an_error_names_ten_and_the_way_out() -> None:
+    many = byte_tokenizer([f"[SPECIAL_{number}]" for number in range(1000)])
+    with pytest.raises(ConfigError, match=r"\[SPECIAL_9\] and 990 more\)") as caught:
+        fitting_template(many)
+    with pytest.raises(ConfigError, match=r" and 990 more\)") as missing:
+        bind(CHATML, many)
+    for error in (caught.value, missing.value):
+        assert len(str(error)) < 800
+        assert ".toml" in str(error.remedy) and "help(tokenreel.load_template)" in str(error.remedy)
+
+
+def test_the_file_that_the_help_of_load_template_shows_is_a_template(tmp_path: Path) -> None:
+    shown = inspect.getdoc(load_template) or ""
+    lines = shown[shown.index('    name = "mine"') : shown.index(">>>")]
+    path = tmp_path / "mine.toml"
+    path.write_text(textwrap.dedent(lines))
+    template = load_template(path)
+    assert all(getattr(template, field) for field in Template.__slots__)
+    tokenizer = byte_tokenizer(template.controls)
+    chat = read_chat({"prompt": "q", "completion": "a"})
+    ids = render([chat], template, tokenizer=tokenizer).ids
+    assert tokenizer.decode(ids) == (
+        "<s><|system|> be brief</s>\n<|user|>\n q</s>\n<|assistant|>\n a</s>\n"
+    )

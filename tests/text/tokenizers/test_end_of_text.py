@@ -21,6 +21,7 @@ from tokenreel.text.tokenizers import (
     find_end,
     load_tokenizer,
 )
+from tokenreel.text.tokenizers.end_of_text import take_end
 
 SPECIALS = ("<|endoftext|>", "</s>", "<turn>")
 LISTED = {"1": {"content": "<|endoftext|>"}, "2": {"content": "</s>"}, "3": {"content": "<turn>"}}
@@ -322,3 +323,10 @@ def test_a_list_of_classes_of_its_own_is_code_that_is_refused(tmp_path: Path) ->
     files = {"tokenizer_config": {"auto_map": ["tok.Slow", None]}}
     with pytest.raises(ConfigError, match="code of its own"):
         load_tokenizer(put(tmp_path, files))
+
+
+def test_of_a_thousand_control_tokens_an_error_about_the_end_names_ten() -> None:
+    many = {f"[SPECIAL_{number}]": number for number in range(1000)}
+    with pytest.raises(ConfigError, match=r"expected </s>, got .* and 990 more\)") as caught:
+        take_end(many, "</s>", source="a test")
+    assert len(str(caught.value)) < 500

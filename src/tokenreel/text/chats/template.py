@@ -26,6 +26,7 @@ import numpy as np
 from tokenreel.errors import ConfigError
 from tokenreel.text.chats.messages import canonical_json
 from tokenreel.text.tokenizers.protocol import Tokenizer
+from tokenreel.text.tokenizers.specials import listed_controls
 from tokenreel.text.turns import ROLES
 
 FORMAT_VERSION = 1
@@ -211,6 +212,9 @@ def _control_id(template: Template, part: Control, tokenizer: Tokenizer) -> int:
     raise ConfigError(
         f"the tokenizer has no control token {part.control!r}",
         where=f"template {template.name}",
-        expected=f"one of {', '.join(sorted(known))}" if known else "control tokens; it has none",
-        remedy="use the tokenizer the template was made for, or name its control tokens in a file",
+        expected=f"one of {listed_controls(sorted(known))}"
+        if known
+        else "control tokens; it has none",
+        remedy="use the tokenizer the template was made for, or describe a template with this "
+        "tokenizer's control tokens in a .toml file, as help(tokenreel.load_template) shows",
     )

@@ -2,17 +2,9 @@
 
 `ngpt` is role id + content + end-of-turn id, with a default system text; `chatml`
 and `llama3` follow the layouts of those names, with role names as ordinary text
-between control ids and the newlines encoded by themselves. A file says the same:
-
-    name = "mine"
-    end = [{control = "<|im_end|>"}]
-    tail = [{text = "\\n"}]
-
-    [headers]
-    user = [{control = "<|im_start|>"}, {text = "user"}, {name = " name="}, {text = "\\n"}]
-    assistant = [{control = "<|im_start|>"}, {text = "assistant\\n"}]
-
-A key that does not exist is an error that names it and the nearest one that does.
+between control ids and the newlines encoded by themselves. A file says the same in TOML;
+`load_template` shows one. A key that does not exist is an error that names it and the
+nearest one that does.
 """
 
 from __future__ import annotations
@@ -30,7 +22,7 @@ from tokenreel.errors import ConfigError
 from tokenreel.text.chats.template import Control, Name, Part, Parts, Template, Text, Wrapping
 from tokenreel.text.tokenizers.end_of_text import SPELLINGS, TURN_END
 from tokenreel.text.tokenizers.protocol import Tokenizer
-from tokenreel.text.tokenizers.specials import END_OF_TEXT, NGPT_SPECIALS
+from tokenreel.text.tokenizers.specials import END_OF_TEXT, NGPT_SPECIALS, listed_controls
 
 DEFAULT_SYSTEM_TEXT = "you are a helpful assistant."
 
@@ -101,6 +93,32 @@ def load_template(name_or_file: str | PathLike[str]) -> Template:
     Returns a Template, which `tokenreel.build` takes as `template`; what is no template is a
     ConfigError that names the nearest.
 
+    A file says what stands around each message, as a list of parts: a control token of the
+    tokenizer, ordinary text, or the place of the message's name with the text before it. Only
+    `headers` (with the assistant's) and `end` are needed; a role without a header is refused.
+
+        name = "mine"
+        preamble = [{control = "<s>"}]       # once, before the first message
+        end = [{control = "</s>"}]           # behind every message; trained with an answer
+        tail = [{text = "\\n"}]              # behind that; never trained
+        lead = " "                           # before every content, and encoded with it
+        default_system = "be brief"          # the system turn of chats that have none
+
+        [headers]                            # before a message; never trained
+        system = [{control = "<|system|>"}]
+        user = [{control = "<|user|>"}, {name = " name="}, {text = "\\n"}]
+        assistant = [{control = "<|assistant|>"}, {text = "\\n"}]
+        tool = [{control = "<|user|>"}, {text = "tool\\n"}]
+
+        [calls]                              # around each tool call, behind an answer
+        open = "<tool_call>"
+        close = "</tool_call>"
+
+        [tools]                              # around the schemas of tools, behind the system text
+        before = "<tools>"
+        open = "\\n"
+        after = "</tools>"
+
     >>> load_template("chatml").name
     'chatml'
     """
@@ -148,9 +166,9 @@ def fitting_template(tokenizer: Tokenizer) -> Template:
     raise ConfigError(
         "no built-in chat template fits the control tokens of the tokenizer",
         expected=wanted,
-        actual=", ".join(known) or "none",
-        remedy="describe its template in a .toml file and name that (template=…), "
-        "or use a tokenizer that has the control tokens of one",
+        actual=listed_controls(known) or "none",
+        remedy="describe its template in a .toml file, as help(tokenreel.load_template) shows, "
+        "and name that (template=…); or use a tokenizer that has the control tokens of one",
     )
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokenreel.errors import ConfigError
-from tokenreel.text.tokenizers.specials import END_OF_TEXT, NGPT_SPECIALS
+from tokenreel.text.tokenizers.specials import END_OF_TEXT, NGPT_SPECIALS, listed_controls
 
 if TYPE_CHECKING:
     from tokenreel.text.tokenizers.protocol import Tokenizer
@@ -93,7 +93,7 @@ def _no_end(known: Mapping[str, int], expected: str) -> ConfigError:
     return ConfigError(
         "the tokenizer has no such end token",
         expected=expected,
-        actual=", ".join(sorted(known)) or "no control tokens",
+        actual=listed_controls(sorted(known)) or "no control tokens",
         remedy=REMEDY,
     )
 
@@ -102,6 +102,6 @@ def _flawed(known: Mapping[str, int], declared: DeclaredEnd) -> ConfigError:
     return ConfigError(
         declared.flaw,
         expected=declared.token,
-        actual=", ".join(sorted(known)) or "no control tokens",
+        actual=listed_controls(sorted(known)) or "no control tokens",
         remedy=f"{declared.repair}; or {REMEDY}",
     )

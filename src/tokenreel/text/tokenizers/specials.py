@@ -8,6 +8,7 @@ the four of contracts 001 and 002, under their short names, for `niels_gpt` alon
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
 
 NGPT_SPECIALS = {
     "sys": "<|ngpt_sys_84a5023f67d74cf29cc4001becde983c|>",
@@ -16,6 +17,7 @@ NGPT_SPECIALS = {
     "eot": "<|ngpt_eot_84a5023f67d74cf29cc4001becde983c|>",
 }
 END_OF_TEXT = "<|endoftext|>"
+SHOWN_CONTROLS = 10  # in a message
 DEFAULT_SPECIALS = (END_OF_TEXT, "<|im_start|>", "<|im_end|>")
 
 
@@ -48,3 +50,15 @@ def _wordlike(character: str) -> bool:
         return True
     category = unicodedata.category(character)
     return category[0] in "LNM" or category == "So"
+
+
+def listed_controls(tokens: Iterable[str]) -> str:
+    """Return control tokens for a message: the first of them, and how many more there are.
+
+    >>> listed_controls(f"[{number}]" for number in range(1000))
+    '[0], [1], [2], [3], [4], [5], [6], [7], [8], [9] and 990 more'
+    """
+    tokens = list(tokens)
+    shown = ", ".join(tokens[:SHOWN_CONTROLS])
+    num_more = len(tokens) - SHOWN_CONTROLS
+    return f"{shown} and {num_more:,} more" if num_more > 0 else shown
