@@ -21,7 +21,7 @@ import tokenreel
 from tokenreel.errors import ConfigError
 from tokenreel.text.tokenizers import find_end, load_tokenizer
 from tokenreel.text.tokenizers.hostile import hostile_sample
-from tokenreel.text.tokenizers.referenced import ReferencedTokenizer
+from tokenreel.text.tokenizers.referenced import ReferencedTokenizer, fingerprint_of
 from tokenreel.text.tokenizers.tiktoken import read_ranks
 
 Open = Callable[[str], ReferencedTokenizer]
@@ -157,6 +157,60 @@ def test_truncation_and_padding_that_a_call_leaves_behind_are_left_out(saved: Pa
     ours, file = load_held(auto), load_tokenizer(saved)
     assert ours.encode("return self.don't") == file.encode("return self.don't")
     assert ours.fingerprint == file.fingerprint
+
+
+Use = Callable[[tokenizers.Tokenizer, Path], Any]
+
+
+def truncated(backend: tokenizers.Tokenizer, path: Path) -> Any:
+    backend.enable_truncation(10)
+    return backend
+
+
+def padded(backend: tokenizers.Tokenizer, path: Path) -> Any:
+    backend.enable_padding(pad_id=1, pad_token="</s>", length=20)
+    return backend
+
+
+def fast_of_file(backend: tokenizers.Tokenizer, path: Path) -> Any:
+    return transformers.PreTrainedTokenizerFast(tokenizer_file=str(path), eos_token="</s>")
+
+
+def fast_of_object(backend: tokenizers.Tokenizer, path: Path) -> Any:
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>")
+    fast(["a long text"], truncation=True, max_length=2)
+    return fast
+
+
+@pytest.mark.parametrize("use", [truncated, padded, fast_of_file, fast_of_object])
+@pytest.mark.parametrize("file", ["as trained", "truncating", "with a post-processor"])
+def test_an_object_without_files_has_the_fingerprint_of_its_file_however_it_is_used(
+    use: Use, file: str, folder: Path, tmp_path: Path
+) -> None:
+    backend = held("bpe", folder)
+    backend.post_processor = None
+    if file == "with a post-processor":
+        ends = [("</s>", backend.token_to_id("</s>"))]
+        adds = tokenizers.processors.TemplateProcessing("$A </s>", special_tokens=ends)
+        backend.post_processor = adds
+    if file == "truncating":
+        backend.enable_truncation(5)
+    path = tmp_path / "tokenizer.json"
+    backend.save(str(path))
+    before = path.read_bytes()
+    used = use(tokenizers.Tokenizer.from_file(str(path)), path)
+    saved = getattr(used, "backend_tokenizer", used).to_str(pretty=True).encode()
+    ours, theirs = load_held(used), load_tokenizer(path, engine="reference")
+    assert ours.fingerprint == theirs.fingerprint
+    assert ours.encode("return self.don't") == theirs.encode("return self.don't")
+    assert saved != before or file != "as trained"  # it is the use that changes nothing
+    assert pickle.loads(pickle.dumps(ours)).fingerprint == theirs.fingerprint
+
+
+def test_a_file_without_such_settings_has_the_fingerprint_of_its_bytes(folder: Path) -> None:
+    data = (folder / "bpe.json").read_bytes()
+    kept = fingerprint_of("huggingface", {"tokenizer.json": data})
+    assert load_tokenizer(folder / "bpe.json").fingerprint == kept
 
 
 def test_another_end_token_in_memory_is_the_end_and_the_ids_stay_those_of_the_files(

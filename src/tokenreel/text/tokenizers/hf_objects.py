@@ -4,11 +4,12 @@ Both hold a `tokenizer.json` in memory. It is taken as the object has it now: to
 added since it was loaded are there, and the end token is the object's `eos_token`.
 
 The fingerprint is that of the file which the object would save: the one it was loaded from, if
-that was written by this version of the library. A `transformers` tokenizer also knows where it
-came from: where the files there still define the same ids, the same control tokens and the same
-decoding, its fingerprint is theirs, whatever version wrote them.
-What encodes nothing is left out of that comparison: truncation, padding, and the begin and
-end tokens that a post-processor adds.
+that was written by this version of the library. Truncation, padding and a post-processor that
+adds nothing, which come and go while an object is used, are no part of it (hf_identity.py). A
+`transformers` tokenizer also knows where it came from: where the files there still define the
+same ids, the same control tokens and the same decoding, its fingerprint is theirs, whatever
+version wrote them. The begin and end tokens that a post-processor adds are left out of that
+comparison, since content is encoded without them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tokenreel.text.tokenizers.end_of_text import DeclaredEnd
 from tokenreel.text.tokenizers.hf_content import control_tokens
 from tokenreel.text.tokenizers.hf_declared import Parsed as Json
 from tokenreel.text.tokenizers.hf_declared import with_end_of_object
+from tokenreel.text.tokenizers.hf_identity import identity_of
 from tokenreel.text.tokenizers.huggingface import Origin, Parsed, define, folder_origin, parse
 from tokenreel.text.tokenizers.referenced import Definition
 
@@ -75,7 +77,7 @@ def _origin(data: bytes, *, end: str | None, where: str) -> Origin:
         data=data,
         where=where,
         kind="huggingface",
-        files={"tokenizer.json": data},
+        files={"tokenizer.json": identity_of(data)},
         declare=declare,
     )
 

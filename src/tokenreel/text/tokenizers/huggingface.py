@@ -29,6 +29,7 @@ from tokenreel.text.tokenizers.cuts import cut, may_be_cut
 from tokenreel.text.tokenizers.end_of_text import DeclaredEnd
 from tokenreel.text.tokenizers.hf_content import content_json, control_tokens
 from tokenreel.text.tokenizers.hf_declared import read_settings, with_declared_end
+from tokenreel.text.tokenizers.hf_identity import identity_of
 from tokenreel.text.tokenizers.protocol import Encoded
 from tokenreel.text.tokenizers.referenced import Definition, fingerprint_of
 
@@ -119,7 +120,7 @@ def json_file(path: Path) -> Origin:
         data=data,
         where=str(path),
         kind="huggingface",
-        files={"tokenizer.json": data},
+        files={"tokenizer.json": identity_of(data)},
         declare=partial(with_declared_end, path=path),
     )
 
