@@ -22,6 +22,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, TextIO
 
+from tokenreel.config.hints import brief
+from tokenreel.errors import ConfigError
+
 DRAW_SECONDS = 0.1
 RATE_SECONDS = 10.0  # the rate is that of the last seconds
 BAR_WIDTH = 30
@@ -64,8 +67,14 @@ def shown(progress: bool | Progress) -> Iterator[Progress]:
     if isinstance(progress, bool):
         with bars(quiet=not progress) as drawn:
             yield drawn
-    else:
-        yield progress
+        return
+    if not all(hasattr(progress, name) for name in ("start", "advance")):
+        raise ConfigError(
+            "bad progress",
+            expected="True, False, or an object with start and advance",
+            actual=brief(progress),
+        )
+    yield progress
 
 
 @contextmanager

@@ -83,7 +83,7 @@ def test_an_error_is_json_where_asked_for(
 
 def test_wrong_use_exits_with_2(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", str(store), "--layout", "nonsense"]) == 2
-    assert "unknown layout" in capsys.readouterr().err
+    assert "bad --layout (expected native, " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from tokenreel import StoreWriter, open_store
-from tokenreel.inspect.verify import verify_store
+from tokenreel.errors import ConfigError
+from tokenreel.inspect.verify import verify, verify_store
 
 MakeStore = Callable[..., Path]
 Flip = Callable[[Path, int], None]
@@ -105,3 +107,21 @@ def test_an_unfinished_build_is_no_store(tmp_path: Path) -> None:
     writer.abandon()
     (problem,) = verify_store(tmp_path / "s").problems
     assert "has not been finished" in str(problem)
+
+
+@pytest.mark.parametrize("progress", [True, False])
+def test_progress_is_shown_or_not(make_store: MakeStore, progress: bool) -> None:
+    assert verify(make_store(), progress=progress).ok
+
+
+def test_wrong_arguments_are_raised_and_name_the_nearest(make_store: MakeStore) -> None:
+    path, call = make_store(), cast(Any, verify)
+    for wrong, message in [
+        ({"thread": 2}, "verify.* has no keyword 'thread'; did you mean 'threads'"),
+        ({"threads": 0}, r"bad threads \(expected >= 1, got 0\)"),
+        ({"threads": "2"}, r"bad threads \(expected a whole number or None, got '2'\)"),
+        ({"layout": "nativ"}, "unknown layout"),
+        ({"progress": "no"}, r"bad progress \(expected True, False, or an object with start"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            call(path, **wrong)

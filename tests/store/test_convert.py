@@ -24,6 +24,7 @@ from tokenreel.errors import (
     ConfigError,
     EmptyError,
     ExistsError,
+    MismatchError,
     NoStoreError,
     VocabularyError,
     WriteError,
@@ -336,8 +337,11 @@ def test_an_empty_current_folder_may_be_the_target(tmp_path, monkeypatch, to):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"to": "parquet"}, "unknown target layout"),
-        ({"to": "flat", "file_format": "txt"}, "unknown file format"),
+        ({"to": "parquet"}, r"bad to \(expected 'native', 'flat', 'episodes' or 'megatron', got"),
+        (
+            {"to": "flat", "file_format": "txt"},
+            r"bad file_format \(expected 'npy' or 'bin',",
+        ),
         ({"to": "flat", "dtype": "int64"}, "bad token dtype"),
         ({"to": "megatron", "shard_size": 100}, "leave out dtype and shard_size"),
         ({"to": "episodes", "dtype": "uint16"}, "leave out dtype and shard_size"),
@@ -528,3 +532,26 @@ def test_an_unknown_target_names_the_nearest(tmp_path: Path) -> None:
     target: Any = "megatorn"
     with pytest.raises(ConfigError, match=r"got 'megatorn'\); did you mean 'megatron'\?$"):
         convert(build(tmp_path / "store"), tmp_path / "out", to=target)
+
+
+@pytest.mark.parametrize("progress", [True, False])
+def test_progress_is_shown_or_not(tmp_path: Path, progress: bool) -> None:
+    assert convert(build(tmp_path / "store"), tmp_path / "out", progress=progress).num_tokens
+
+
+def test_an_unfinished_conversion_of_something_else_names_what_convert_can_do(
+    tmp_path: Path,
+) -> None:
+    other = StoreWriter(tmp_path / "out", vocab_size=77, shard_bytes=4)
+    for _ in range(4):
+        other.add([1, 2, 3])
+    other.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    with pytest.raises(MismatchError) as caught:
+        convert(build(tmp_path / "store"), tmp_path / "out")
+    assert str(caught.value).endswith("; choose another folder, or remove this one")
+
+
+@pytest.mark.parametrize(("call", "right"), [(convert, "shard_size"), (open_store, "vocab_size")])
+def test_a_misspelt_keyword_names_the_nearest(tmp_path: Path, call: Any, right: str) -> None:
+    with pytest.raises(ConfigError, match=rf"did you mean '{right}'\?$"):
+        call(tmp_path / "store", **{right.replace("_", ""): 3})

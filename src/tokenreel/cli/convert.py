@@ -6,14 +6,14 @@ import argparse
 import time
 
 from tokenreel.cli.flags import size_argument
+from tokenreel.cli.open_options import add_open_options, open_options
 from tokenreel.cli.output import emit_text
 from tokenreel.config.sizes import SIZE_HELP
 from tokenreel.progress import bars
 from tokenreel.store.convert import TARGETS, Conversion, convert
-from tokenreel.store.door import LAYOUTS, open_store
+from tokenreel.store.door import open_store
 from tokenreel.store.export.flat import FILE_FORMATS
 from tokenreel.store.manifest import TOKEN_DTYPES
-from tokenreel.store.options import FOREIGN_DTYPES
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -24,12 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--to", choices=TARGETS, default="native", help="layout of DST (default: native)"
     )
     reading = parser.add_argument_group("reading SRC")
-    names = [module.NAME for module in LAYOUTS]
-    reading.add_argument("--layout", choices=names, help="its layout, if it is not recognised")
-    reading.add_argument("--dtype", choices=FOREIGN_DTYPES, help="its token dtype")
-    reading.add_argument("--vocab-size", type=int, metavar="N", help="every id is below N")
-    reading.add_argument("--eos-id", type=int, metavar="ID", help="find documents by their end")
-    reading.add_argument("--file-pattern", metavar="GLOB", help='flat shards to use: "*.npy"')
+    add_open_options(reading)
     writing = parser.add_argument_group("writing DST")
     writing.add_argument(
         "--shard-size", type=size_argument, metavar="SIZE", help=f"native, flat: {SIZE_HELP}"
@@ -46,14 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Convert, and say what was written."""
-    source = open_store(
-        args.source,
-        layout=args.layout,
-        dtype=args.dtype,
-        vocab_size=args.vocab_size,
-        eos_id=args.eos_id,
-        file_pattern=args.file_pattern,
-    )
+    source = open_store(args.source, **open_options(args))
     begin = time.perf_counter()
     with bars(quiet=args.quiet or args.json) as progress:
         conversion = convert(

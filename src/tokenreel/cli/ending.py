@@ -5,6 +5,7 @@ Every `finally` and `with` on the way runs, so temporary files go and workers ar
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
@@ -56,6 +58,23 @@ class Watch:
         signal.signal(signal.SIGALRM, lambda alarm, frame: self.take(number, frame))
         signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
         self.comes_again = True
+
+
+def is_kept(args: argparse.Namespace) -> bool:
+    """Tell whether a command that has ended left an unfinished store with finished work in it."""
+    target = {"build": "out", "convert": "target"}.get(args.command or "")
+    if target is None:
+        return False
+    # Only here: who merely starts a command does not wait for numpy.
+    from tokenreel.store.record import RECORD_SUFFIX
+    from tokenreel.store.shard_writer import shard_name
+    from tokenreel.store.target import BUILD_FOLDER, FINISHED_CHUNKS, PLAN_NAME
+
+    folder = Path(getattr(args, target))
+    if not (folder / BUILD_FOLDER / PLAN_NAME).is_file():
+        return False
+    shards = folder.glob(f"*/{shard_name(0)}{RECORD_SUFFIX}")
+    return any(shards) or any((folder / BUILD_FOLDER).glob(FINISHED_CHUNKS))
 
 
 @contextmanager

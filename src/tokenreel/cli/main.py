@@ -18,9 +18,9 @@ import sys
 from collections.abc import Sequence
 
 import tokenreel
-from tokenreel.cli.ending import Watch, ended_by_signals
+from tokenreel.cli.ending import Watch, ended_by_signals, is_kept
 from tokenreel.cli.output import drop_output, report_error, report_misuse, report_signal
-from tokenreel.cli.spoken import spoken
+from tokenreel.cli.spoken import FlagFormatter, for_command
 from tokenreel.cli.usage import MisuseError, Parser, nearest_words
 from tokenreel.errors import ConfigError, TokenreelError
 
@@ -56,37 +56,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     _shorten_start(words)
-    as_json, flags, watch = "--json" in words, set[str](), Watch()
+    as_json, watch = "--json" in words, Watch()
+    args = argparse.Namespace(command=None, flags=frozenset())
     try:
         with ended_by_signals(watch):
-            args, flags = _parse(words)
+            args = _parse(words)
             _start_logging(args)
             code: int = _load(args.command).run(args)
             return code
     except BaseException as error:
         if watch.number is not None:  # whatever became of it on the way out
-            return _ended(watch.number)
-        return _failed(error, flags, as_json=as_json)
+            return _ended(watch.number, args)
+        return _failed(error, args, as_json=as_json)
 
 
-def _failed(error: BaseException, flags: set[str], *, as_json: bool) -> int:
+def _failed(error: BaseException, args: argparse.Namespace, *, as_json: bool) -> int:
     """Report an error and return its exit code; raise what is no error of use or data."""
     if isinstance(error, MisuseError):
         report_misuse(error, as_json=as_json)
         return 2
     if isinstance(error, TokenreelError):
-        report_error(error, spoken(error, flags), as_json=as_json)
+        report_error(for_command(error, args.flags), as_json=as_json)
         return 2 if isinstance(error, ConfigError) else 1
     if isinstance(error, BrokenPipeError):
         drop_output()
         return 128 + signal.SIGPIPE
     if isinstance(error, KeyboardInterrupt):
-        return _ended(signal.SIGINT)
+        return _ended(signal.SIGINT, args)
     raise error
 
 
-def _ended(number: int) -> int:
-    report_signal(number)
+def _ended(number: int, args: argparse.Namespace) -> int:
+    report_signal(number, is_kept=is_kept(args))
     return 128 + number
 
 
@@ -97,8 +98,8 @@ def _shorten_start(words: Sequence[str]) -> None:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-def _parse(words: Sequence[str]) -> tuple[argparse.Namespace, set[str]]:
-    """Return what the words mean, and the flags of their command; MisuseError for wrong use."""
+def _parse(words: Sequence[str]) -> argparse.Namespace:
+    """Return what the words mean, and the `flags` of their command; MisuseError for wrong use."""
     at = next((i for i, word in enumerate(words) if not word.startswith("-")), len(words))
     name = words[at] if at < len(words) else ""
     wanted = name if name in COMMANDS else next(iter(nearest_words(name, COMMANDS)), None)
@@ -112,7 +113,8 @@ def _parse(words: Sequence[str]) -> tuple[argparse.Namespace, set[str]]:
     command = commands[args.command]
     if left_over:
         raise command.misused(f"more words than it takes: {' '.join(map(repr, left_over))}")
-    return args, set(command._option_string_actions)
+    args.flags = frozenset(command._option_string_actions)
+    return args
 
 
 def _parsers(wanted: str | None) -> tuple[Parser, dict[str, Parser]]:
@@ -166,11 +168,10 @@ def _load(name: str):  # type: ignore[no-untyped-def]
 
 
 def _start_logging(args: argparse.Namespace) -> None:
-    logging.basicConfig(
-        stream=sys.stderr,
-        format="%(levelname)s: %(message)s",
-        level=logging.ERROR if args.quiet else logging.INFO,
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(FlagFormatter("%(levelname)s: %(message)s", args.flags))
+    level = logging.ERROR if args.quiet else logging.INFO
+    logging.basicConfig(handlers=[handler], level=level)
 
 
 if __name__ == "__main__":

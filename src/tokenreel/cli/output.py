@@ -46,23 +46,24 @@ def notice(args: argparse.Namespace, text: str) -> None:
         _print(text, error=True)
 
 
-def report_error(error: TokenreelError, message: str, *, as_json: bool) -> None:
+def report_error(error: TokenreelError, *, as_json: bool) -> None:
     """Print an error's message; with --json also its parts, in the place of the result."""
     if as_json:
         _print_json(error.as_dict())
-    _print(f"error: {message}", error=True)
+    _print(f"error: {error._message()}", error=True)
 
 
 def report_misuse(misuse: MisuseError, *, as_json: bool) -> None:
     """Print how the command is used, then what was wrong."""
     _print(misuse.usage.rstrip(), error=True)
-    report_error(misuse.error, str(misuse.error), as_json=as_json)
+    report_error(misuse.error, as_json=as_json)
 
 
-def report_signal(number: int) -> None:
+def report_signal(number: int, *, is_kept: bool) -> None:
     """Print the one line of a command that was ended from outside."""
     how = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
-    _print(f"{how}; what was finished is kept", error=True)
+    kept = "; what was finished is kept" if is_kept else ""
+    _print(f"{how}{kept}", error=True)
 
 
 def drop_output() -> None:
@@ -160,16 +161,3 @@ def printable(text: str) -> str:
         char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode()
         for char in text
     )
-
-
-def add_open_options(parser: argparse.ArgumentParser) -> None:
-    """Add the declarations that `open_store` takes."""
-    parser.add_argument(
-        "--layout", help="take the folder for this layout instead of recognising it"
-    )
-    parser.add_argument("--dtype", help="token dtype of a layout that does not declare it")
-    parser.add_argument(
-        "--vocab-size", type=int, help="vocabulary of a layout that does not say it"
-    )
-    parser.add_argument("--eos-id", type=int, help="find documents by this end token, once")
-    parser.add_argument("--file-pattern", help="which files of a flat folder are shards")

@@ -8,7 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from tokenreel.cli.output import add_open_options, count, emit, facts_table, printable, size
+from tokenreel.cli.open_options import add_open_options, open_options
+from tokenreel.cli.output import count, emit, facts_table, printable, size
 from tokenreel.cli.tokenizer_option import REMEDY, add_tokenizer
 from tokenreel.errors import TokenreelError
 from tokenreel.inspect.show import describe
@@ -29,14 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Describe the store."""
-    store = open_store(
-        args.path,
-        layout=args.layout,
-        dtype=args.dtype,
-        vocab_size=args.vocab_size,
-        eos_id=args.eos_id,
-        file_pattern=args.file_pattern,
-    )
+    store = open_store(args.path, **open_options(args))
     facts = describe(store)
     facts["head"] = _head(store, args.tokenizer, force=args.force_tokenizer)
     emit(args, facts, lambda console: _draw(console, facts))
@@ -110,6 +104,7 @@ def _decode(ids: list[int], store: Store, spec: str | None, *, force: bool) -> s
     if spec is None:
         return None
     from tokenreel.text.tokenizers import load_tokenizer
+    from tokenreel.text.tokenizers.forced import decode_what_is_known
 
     try:
         tokenizer = load_tokenizer(spec)
@@ -117,6 +112,7 @@ def _decode(ids: list[int], store: Store, spec: str | None, *, force: bool) -> s
         if spec == recorded.get("path"):
             return None  # the tokenizer is recorded but not at hand
         raise
-    if not force:
-        store.check_tokenizer(tokenizer.fingerprint, remedy=REMEDY)
+    if force:
+        return decode_what_is_known(tokenizer, ids)
+    store.check_tokenizer(tokenizer.fingerprint, remedy=REMEDY)
     return tokenizer.decode(ids)

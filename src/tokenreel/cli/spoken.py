@@ -8,6 +8,7 @@ about a keyword that no flag stands for) is left out if something else remains t
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Set
 
@@ -29,13 +30,30 @@ def spoken(error: TokenreelError, flags: Set[str]) -> str:
     >>> spoken(error, {"--text-key", "--on-bad"})
     'bad --text-key; pass --on-bad skip'
     """
+    return for_command(error, flags)._message()
+
+
+def for_command(error: TokenreelError, flags: Set[str]) -> TokenreelError:
+    """Return an error with the same parts, in which keywords are the flags of a command."""
     told = type(error).__new__(type(error))
     told.__dict__.update(error.__dict__)
     told.what = in_flags(error.what, flags)
     if isinstance(error.expected, str):
         told.expected = in_flags(error.expected, flags)
     told.remedy = None if error.remedy is None else _remedy(error.remedy, flags)
-    return told._message()
+    return told
+
+
+class FlagFormatter(logging.Formatter):
+    """Log lines in which keywords are the flags of a command."""
+
+    def __init__(self, pattern: str, flags: Set[str]) -> None:
+        super().__init__(pattern)
+        self._flags = flags
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line; "(dtype=…)" becomes "(--dtype …)"."""
+        return in_flags(super().format(record), self._flags)
 
 
 def in_flags(text: str, flags: Set[str]) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from rich.console import Console
 from rich.markup import escape
 
+from tokenreel.cli.open_options import add_open_options, open_options
 from tokenreel.cli.output import emit, size
-from tokenreel.errors import ConfigError, NoStoreError
+from tokenreel.cli.spoken import for_command
+from tokenreel.errors import NoStoreError
 from tokenreel.inspect.repair import repair_store
 from tokenreel.inspect.verdict import Verdict
 from tokenreel.inspect.verify import verify
@@ -24,15 +27,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="first rebuild what can be rebuilt from what is intact: records, the manifest",
     )
+    add_open_options(parser.add_argument_group("reading another layout"))
 
 
 def run(args: argparse.Namespace) -> int:
     """Verify, after repairing where asked for; exit code 1 if anything is wrong."""
-    if args.threads is not None and args.threads < 1:
-        raise ConfigError("bad threads", expected=">= 1", actual=args.threads)
     with bars(quiet=args.quiet or args.json) as progress:
         actions = repair_store(args.path, progress=progress) if args.repair else []
-        verdict = verify(args.path, threads=args.threads, progress=progress)
+        verdict = verify(args.path, threads=args.threads, progress=progress, **open_options(args))
+    problems = [for_command(problem, args.flags) for problem in verdict.problems]
+    verdict = replace(verdict, problems=tuple(problems))
     for problem in verdict.problems:
         if isinstance(problem, NoStoreError):
             raise problem  # nothing is damaged where nothing is
@@ -45,7 +49,7 @@ def _draw(console: Console, verdict: Verdict, actions: list[str]) -> None:
     for action in actions:
         console.print(f"[bold]repaired[/bold] {escape(action)}")
     for problem in verdict.problems:
-        console.print(f"[bold red]damaged[/bold red]  {escape(str(problem))}")
+        console.print(f"[bold red]damaged[/bold red]  {escape(problem._message())}")
     for note in verdict.notes:
         console.print(f"[bold]note[/bold]     {escape(note)}")
     looked_at = (

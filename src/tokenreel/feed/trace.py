@@ -211,10 +211,12 @@ def check_within(feed: Feed, step: int) -> None:
 def _decoder(feed: Feed, tokenizer: str | PathLike[str] | Tokenizer, *, force: bool) -> Decode:
     """Return what gives the text of ids; a tokenizer that is not the stores' is refused."""
     from tokenreel.text.tokenizers import load_tokenizer  # only a text needs it
+    from tokenreel.text.tokenizers.forced import decode_what_is_known
 
     loaded = load_tokenizer(Path(tokenizer) if isinstance(tokenizer, PathLike) else tokenizer)
-    if not force:
-        feed.check_tokenizer(loaded.fingerprint)
+    if force:
+        return lambda ids: decode_what_is_known(loaded, ids.tolist())
+    feed.check_tokenizer(loaded.fingerprint)
     return loaded.decode
 
 

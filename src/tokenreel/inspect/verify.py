@@ -19,12 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
+from tokenreel.config.keywords import check_keywords
 from tokenreel.config.paths import usable_path
-from tokenreel.errors import DamageError, StoreError, TokenreelError, VocabularyError
+from tokenreel.errors import ConfigError, DamageError, StoreError, TokenreelError, VocabularyError
 from tokenreel.inspect.plans import plan_problems, store_plan_problems
 from tokenreel.inspect.structure import check_shard_structure, leftover_notes
 from tokenreel.inspect.verdict import Verdict
-from tokenreel.progress import SILENT, Progress
+from tokenreel.progress import SILENT, Progress, shown
 from tokenreel.store.canonical import read_limited
 from tokenreel.store.door import open_store
 from tokenreel.store.id_range import check_id_range
@@ -37,6 +38,7 @@ from tokenreel.store.manifest import (
     file_bytes,
     read_manifest,
 )
+from tokenreel.store.options import parse_dtype
 from tokenreel.store.record import RECORD_SUFFIX, ShardRecord, parse_record
 from tokenreel.store.store import Store
 
@@ -44,8 +46,17 @@ BLOCKS_PER_TASK = 32
 REBUILD = "restore the file, or build the store again"
 
 
+@check_keywords
 def verify(
-    path: str | PathLike[str], *, threads: int | None = None, progress: Progress = SILENT
+    path: str | PathLike[str],
+    *,
+    threads: int | None = None,
+    layout: str | None = None,
+    dtype: str | np.dtype | None = None,
+    vocab_size: int | None = None,
+    eos_id: int | None = None,
+    file_pattern: str | None = None,
+    progress: bool | Progress = SILENT,
 ) -> Verdict:
     """Check every byte and every index of a store; damage is in the verdict, never raised.
 
@@ -53,8 +64,11 @@ def verify(
         a store, or a folder or file of another layout
     threads
         how many hash at the same time; None: one for each core
+    layout, dtype, vocab_size, eos_id, file_pattern
+        declarations about another layout, those of `open_store`; one that makes no sense is a
+        ConfigError
     progress
-        is told the bytes that were read
+        is told the bytes that were read; True: a bar in a terminal or notebook
 
     Returns a Verdict: `ok`, the `problems` as errors that name file and offset, `notes`, and
     how many files, bytes and tokens were looked at.
@@ -68,14 +82,26 @@ def verify(
     (True, 3)
     """
     place = usable_path(path)
-    try:
-        if native.fits(place) is None and (place / MANIFEST_NAME).exists():
-            manifest = read_manifest(place / MANIFEST_NAME)
-        else:
-            return _verify_foreign(open_store(place), progress)
-    except TokenreelError as error:
-        return _nothing(place, error)
-    return verify_manifest(place, manifest, threads=threads, progress=progress)
+    if threads is not None and threads < 1:
+        raise ConfigError("bad threads", expected=">= 1", actual=threads)
+    declared = {
+        "layout": layout,
+        "dtype": None if dtype is None else parse_dtype(dtype, where="dtype"),
+        "vocab_size": vocab_size,
+        "eos_id": eos_id,
+        "file_pattern": file_pattern,
+    }
+    with shown(progress) as bar:
+        try:
+            if layout in (None, native.NAME) and (place / MANIFEST_NAME).exists():
+                manifest = read_manifest(place / MANIFEST_NAME)
+            else:
+                return _verify_foreign(open_store(place, **declared), bar)  # type: ignore[arg-type]
+        except ConfigError:
+            raise  # what was declared is wrong, not what is there
+        except TokenreelError as error:
+            return _nothing(place, error)
+        return verify_manifest(place, manifest, threads=threads, progress=bar)
 
 
 verify_store = verify  # the name where "verify" alone would not say what

@@ -23,11 +23,12 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from tokenreel.config.hints import choices_of, did_you_mean
+from tokenreel.config.hints import choices_of
+from tokenreel.config.keywords import check_keywords
 from tokenreel.config.paths import usable_path
 from tokenreel.config.sizes import parse_size
-from tokenreel.errors import ConfigError, EmptyError
-from tokenreel.progress import SILENT, Progress
+from tokenreel.errors import ConfigError, EmptyError, ExistsError, MismatchError
+from tokenreel.progress import SILENT, Progress, shown
 from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.door import open_store
 from tokenreel.store.export.batches import Carried, document_batches
@@ -91,6 +92,7 @@ class _Job:
         return self.vocab_size or min(int(np.iinfo(self.source.dtype).max) + 1, 2**32)
 
 
+@check_keywords
 def convert(
     source: Store | str | PathLike[str],
     target: str | PathLike[str],
@@ -100,7 +102,7 @@ def convert(
     dtype: str | None = None,
     shard_size: int | str | None = None,
     file_format: FileFormat = "npy",
-    progress: Progress = SILENT,
+    progress: bool | Progress = SILENT,
     filesystem: FileSystem = LOCAL,
 ) -> Conversion:
     """Write `source`, a store or its path, to `target` in another layout.
@@ -108,7 +110,8 @@ def convert(
     A source that needs declarations (a dtype, an eos_id) is opened with `open_store` first.
     `dtype` is that of the written tokens (native and flat; by default the smallest that
     holds the vocabulary); `shard_size` that of a file, in bytes or such as "128M" (native
-    and flat); `file_format` is "npy" or "bin" (flat).
+    and flat); `file_format` is "npy" or "bin" (flat). `progress` True shows a bar in a terminal
+    or notebook.
 
     >>> import tempfile, tokenreel
     >>> folder = tempfile.mkdtemp()
@@ -133,7 +136,8 @@ def convert(
         filesystem=filesystem,
     )
     left_out = _say_left_out(job)
-    num_tokens, num_documents = _copy(job, progress)
+    with shown(progress) as bar, _refusing_what_is_there(job.target):
+        num_tokens, num_documents = _copy(job, bar)
     return Conversion(
         path=job.target,
         layout=to,
@@ -145,18 +149,28 @@ def convert(
 
 
 def _check_arguments(to: str, *, dtype: str | None, shard_size: int | str | None) -> None:
-    if to not in TARGETS:
-        raise ConfigError(
-            "unknown target layout",
-            expected=", ".join(TARGETS),
-            actual=repr(to),
-            remedy=did_you_mean(to, TARGETS),
-        )
     if to not in SHARDED and (dtype, shard_size) != (None, None):
         raise ConfigError(
             f"the {to} layout has one file of a given dtype per split",
             remedy="leave out dtype and shard_size",
         )
+
+
+@contextmanager
+def _refusing_what_is_there(target: Path) -> Iterator[None]:
+    """Say what a conversion can do about a target that is there: it lacks a writer's keywords."""
+    remedy = "choose another folder, or remove this one"
+    try:
+        yield
+    except ExistsError as error:
+        raise ExistsError(error.what, where=target, actual=error.actual, remedy=remedy) from None
+    except MismatchError as error:
+        raise MismatchError(
+            "another conversion was begun here and is unfinished",
+            where=target,
+            differing=error.differing,
+            remedy=remedy,
+        ) from None
 
 
 def _copy(job: _Job, progress: Progress) -> tuple[dict[str, int], dict[str, int]]:

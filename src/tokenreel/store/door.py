@@ -13,6 +13,7 @@ from types import ModuleType
 
 import numpy as np
 
+from tokenreel.config.keywords import check_keywords
 from tokenreel.config.paths import usable_path
 from tokenreel.errors import ConfigError, LayoutError, NoStoreError, StoreError, TokenreelError
 from tokenreel.store.arrays import check_mode
@@ -40,6 +41,7 @@ LAYOUTS: tuple[ModuleType, ...] = (
 )
 
 
+@check_keywords
 def open_store(
     path: str | PathLike[str],
     *,

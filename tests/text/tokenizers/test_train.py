@@ -8,8 +8,10 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -190,15 +192,18 @@ def test_text_that_cannot_be_used_is_an_error_and_writes_nothing(
             {"out": "t.json", "kind": "sentencepiece"},
             r"t\.json: the name of a sentencepiece .*odel",
         ),
-        ({"out": "t.json", "kind": "wordpiece"}, "expected sentencepiece or bpe, got wordpiece"),
+        (
+            {"out": "t.json", "kind": "wordpiece"},
+            r"bad kind \(expected 'sentencepiece', 'bpe' or None,",
+        ),
         ({"out": "t.bin"}, r"t\.bin: the ending .*\.json for byte-level BPE.*got \.bin"),
         ({"vocab_size": 200}, r"bytes and control tokens alone are 260 \(expected more than 260"),
         ({"vocab_size": 0, "round_to": 512}, "expected more than 260, got 0"),
         ({"round_to": 0}, r"multiple of this .*round_to of 1 or more, got 0"),
         ({"specials": ["<a>", "<a>"]}, "control tokens must differ"),
-        ({"specials": "<a>"}, "control tokens are a list"),
-        ({"on_bad": "ignore"}, "on_bad is not a known policy"),
-        ({"sample_bytes": 0}, "a sample of no text"),
+        ({"specials": "<a>"}, r"bad specials \(expected a list, each a string, got '<a>'"),
+        ({"on_bad": "ignore"}, r"bad on_bad \(expected 'error' or 'skip', got 'ignore'"),
+        ({"sample_bytes": 0}, r"bad sample_bytes \(expected more than 0 bytes, .* got 0\)"),
         ({"texts": ["a"]}, r"one kind of input .*got sources and texts"),
         ({"sources": None}, r"one kind of input .*got none"),
         ({"sources": None, "texts": "a"}, "bad texts .*got one string"),
@@ -326,3 +331,60 @@ def on_terminal(words: list[str]) -> tuple[int, str]:
             pass
     os.close(screen)
     return process.returncode, shown.decode(errors="replace")
+
+
+class Interrupting:
+    """Progress that sends Ctrl-C when the library begins to count words."""
+
+    def __init__(self) -> None:
+        self.tasks: list[str] = []
+
+    def start(self, task: str, *, total: int | None, unit: str = "") -> None:
+        self.tasks.append(task)
+        if task == "counting words":
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.2)  # what a library computes without a look at signals
+
+    def advance(self, amount: int = 1) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        pass
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ctrl_c_ends_the_training_while_words_are_counted(kind: Kind, tmp_path: Path) -> None:
+    progress = Interrupting()
+    texts = [f"word{number} and word{number + 1}" for number in range(3000)]
+    with pytest.raises(KeyboardInterrupt):
+        out = tmp_path / f"t{SUFFIXES[kind]}"
+        train_tokenizer(texts=texts, out=out, vocab_size=300, progress=progress)
+    time.sleep(0.3)  # the library would have gone on by then
+    assert progress.tasks[-1] == "counting words"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("progress", [True, False])
+def test_sizes_are_text_and_progress_is_shown_or_not(
+    progress: bool, corpus: Path, tmp_path: Path
+) -> None:
+    sizes = {"vocab_size": 300, "round_to": 1}
+    given = {"sample_bytes": "1.5K", "progress": progress, **sizes}
+    trained = train_tokenizer([corpus], out=tmp_path / "a.json", **given)  # type: ignore[arg-type]
+    same = train_tokenizer([corpus], out=tmp_path / "b.json", sample_bytes=1500, **sizes)
+    assert trained.is_sample and trained.text_bytes == same.text_bytes
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"vocabsize": 300}, "has no keyword 'vocabsize'; did you mean 'vocab_size'"),
+        ({"vocab_size": "300"}, r"bad vocab_size \(expected a whole number, got '300'\)"),
+        ({"sample_bytes": "50Q"}, r"bad sample_bytes \(expected more than 0 bytes"),
+    ],
+)
+def test_wrong_keywords_are_errors_of_ours(
+    wrong: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        train_tokenizer(texts=["some text"], out=tmp_path / "t.json", **wrong)

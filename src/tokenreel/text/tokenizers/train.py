@@ -20,14 +20,19 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
+from tokenreel.config.keywords import check_keywords
+from tokenreel.config.sizes import parse_size
 from tokenreel.errors import ConfigError, EmptyError, ExistsError, MissingExtraError
-from tokenreel.progress import SILENT, Progress
+from tokenreel.progress import SILENT, Progress, shown
 from tokenreel.text.sources.open import Spec
 from tokenreel.text.sources.record import Skipped
 from tokenreel.text.tokenizers.specials import DEFAULT_SPECIALS
@@ -71,6 +76,7 @@ class Trained:
     skipped: Skipped
 
 
+@check_keywords
 def train_tokenizer(
     sources: Spec | None = None,
     *,
@@ -84,8 +90,8 @@ def train_tokenizer(
     text_key: str = "text",
     chat: bool = False,
     on_bad: Literal["error", "skip"] = "error",
-    sample_bytes: int | None = DEFAULT_SAMPLE_BYTES,
-    progress: Progress = SILENT,
+    sample_bytes: int | str | None = DEFAULT_SAMPLE_BYTES,
+    progress: bool | Progress = SILENT,
 ) -> Trained:
     """Train a tokenizer and write it to `out`, whole or not at all.
 
@@ -112,9 +118,11 @@ def train_tokenizer(
     on_bad
         "error" stops at the first record that cannot be used, "skip" counts it and goes on
     sample_bytes
-        if there is more text than this, so much is taken evenly from all of it; None: all
+        if there is more text than this, in bytes or such as "50M", so much is taken evenly from
+        all of it; None: all
     progress
-        is told how much was read, and which part of the training has begun
+        is told how much was read, and which part of the training has begun; True: a bar in a
+        terminal or notebook
 
     Returns a Trained: the path, kind and vocab_size of the tokenizer, how much text it was
     trained on, and what was skipped; `load_tokenizer` opens the file.
@@ -129,17 +137,23 @@ def train_tokenizer(
     kind = kind or _kind_of(path)
     size = _rounded(vocab_size, round_to)
     _require_sense(path, kind=kind, vocab_size=vocab_size, size=size, specials=specials)
+    if sample_bytes is not None:
+        sample_bytes = parse_size(sample_bytes, name="sample_bytes")
     reading = Reading(
         text_key=text_key,
         is_chat=chat or chats is not None,
         on_bad=on_bad,
         sample_bytes=sample_bytes,
     )
-    # Read before training: an error of ours would not come out of the libraries as it is.
-    text = _read(sources, texts, chats, reading, progress)
     train = {"sentencepiece": train_sentencepiece, "bpe": train_bpe}[kind]
-    lines = _fed(text, progress)
-    model = train(lines, vocab_size=size, specials=specials, round_to=round_to)
+    with shown(progress) as bar:
+        # Read before training: an error of ours would not come out of the libraries as it is.
+        text = _read(sources, texts, chats, reading, bar)
+        stop = threading.Event()
+        lines = _fed(text, bar, stop)
+        model = _interruptible(
+            partial(train, lines, vocab_size=size, specials=specials, round_to=round_to), stop
+        )
     _write_whole(path, model)
     return Trained(
         path=path,
@@ -263,10 +277,36 @@ def _read(
     return text
 
 
-def _fed(text: TrainingText, progress: Progress) -> Iterator[str]:
+def _interruptible(train: Callable[[], bytes], stop: threading.Event) -> bytes:
+    """Return what `train` returns, and take a Ctrl-C while it runs.
+
+    The libraries compute for seconds to minutes without a look at signals, and Python gives
+    signals to its main thread alone: so they run in a thread, and this one waits. After a Ctrl-C
+    the thread ends when it asks for its next line or, if it has them all, with what it computes;
+    the end of the process does not wait for it.
+    """
+    done: Future[bytes] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(train())
+        except BaseException as error:
+            done.set_exception(error)
+
+    try:
+        threading.Thread(target=run, name="train_tokenizer", daemon=True).start()
+        return done.result()
+    except BaseException:
+        stop.set()
+        raise
+
+
+def _fed(text: TrainingText, progress: Progress, stop: threading.Event) -> Iterator[str]:
     """Yield the lines as the library takes them; behind the last one it merges, without a word."""
     progress.start("counting words", total=len(text.lines), unit=" lines")
     for number, line in enumerate(text.lines, start=1):
+        if stop.is_set():  # nobody waits for the tokenizer any more
+            return
         yield line
         if number % _REPORTED_LINES == 0:
             progress.advance(_REPORTED_LINES)
@@ -298,8 +338,6 @@ def _rounded(vocab_size: int, round_to: int) -> int:
 def _require_sense(
     out: Path, *, kind: str, vocab_size: int, size: int, specials: Sequence[str]
 ) -> None:
-    if kind not in SUFFIXES:
-        raise ConfigError("no such kind of tokenizer", expected=" or ".join(SUFFIXES), actual=kind)
     if out.suffix != SUFFIXES[kind]:
         raise ConfigError(f"the name of a {kind} tokenizer ends in {SUFFIXES[kind]}", where=out)
     fixed = FIXED_IDS[kind] + len(specials)
@@ -309,8 +347,6 @@ def _require_sense(
             expected=f"more than {fixed}",
             actual=vocab_size,
         )
-    if isinstance(specials, str):
-        raise ConfigError("control tokens are a list", actual=repr(specials))
     if len(set(specials)) < len(specials) or not all(len(special) > 1 for special in specials):
         raise ConfigError(
             "control tokens must differ and have more than one character",
