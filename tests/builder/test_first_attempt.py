@@ -40,7 +40,7 @@ def source(tmp_path: Path) -> Path:
         (documents(9), {"text_key": "body"}, r"missing key.*'body'"),
         (documents(9), {"tokenizer": "nope.json"}, "no tokenizer 'nope.json'"),
         (documents(9), {"end_token": "<nope>"}, "no such end token"),
-        (documents(9), {"chat": True, "text_key": "text"}, "gives documents, not chats"),
+        (documents(9), {"chat": True, "text_key": "text"}, "'text' is no chat.*leave out"),
         (documents(9), {"chat": True}, "no known shape of chat"),
         (documents(9), {"max_retries": 2}, "max_retries does not apply to this source"),
         (documents(9), {"shard_size": 0}, "bad shard_size"),

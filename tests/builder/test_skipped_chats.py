@@ -13,7 +13,7 @@ from tests.builder.making import chats, tree, write_jsonl
 from tokenreel.builder.build import build
 from tokenreel.cli.main import main
 from tokenreel.errors import EmptyError, InputError
-from tokenreel.text.sources import InMemory
+from tokenreel.text.sources import InMemory, open_source
 from tokenreel.text.tokenizers import NGPT_SPECIALS, byte_tokenizer
 
 GOOD = {"role": "user", "content": "hi"}
@@ -125,10 +125,16 @@ def test_a_file_of_nothing_but_bad_chats_is_empty_and_says_why(tmp_path: Path) -
 
 
 def test_documents_in_place_of_chats_are_never_skipped(tmp_path: Path) -> None:
-    source = write_jsonl(tmp_path / "docs.jsonl", [{"text": "a"}])
-    options = {"on_bad": "skip", "text_key": "text"}
+    path = write_jsonl(tmp_path / "docs.jsonl", [{"text": "a"}])
+    source = open_source(path, on_bad="skip")
     with pytest.raises(InputError, match="the source gives documents, not chats"):
-        build([source], out=tmp_path / "s", **{**SMALL, **options})
+        build(source, out=tmp_path / "s", **SMALL)
+
+
+def test_a_field_of_nothing_but_text_is_empty_of_chats_and_says_why(tmp_path: Path) -> None:
+    source = write_jsonl(tmp_path / "docs.jsonl", [{"text": "a"}])
+    with pytest.raises(EmptyError, match="skipped: 'text' is no chat 1"):
+        build([source], out=tmp_path / "s", **{**SKIP, "text_key": "text"})
 
 
 def test_the_command_skips_when_it_is_told_to(

@@ -31,7 +31,8 @@ def open_inputs(
         )
     options = {name: value for name, value in reading.items() if value is not None}
     if chat and not _are_open(sources):
-        options = {"text_key": None, **options}  # the whole record is the chat
+        # The whole record is the chat, or the field that text_key names.
+        options |= {"text_key": None, "chat_key": options.get("text_key")}
     held = texts if texts is not None else chats
     if isinstance(held, (str, bytes, Mapping)) or not (held is None or isinstance(held, Iterable)):
         raise ConfigError(

@@ -37,7 +37,8 @@ def settings_of(
     for name in INPUTS:
         chosen[name] = None if given[name] is None else _described(given[name])
     if chosen["sources"] is not None:
-        chosen |= {"text_key": source.options.text_key, "id_key": source.options.id_key}
+        read = source.options
+        chosen |= {"text_key": read.chat_key or read.text_key, "id_key": read.id_key}
     chosen["tokenizer"] = _described(given["tokenizer"])
     if isinstance(chosen["policy"], Mapping):
         chosen["policy"] = dict(chosen["policy"])

@@ -199,7 +199,8 @@ def test_an_object_without_files_has_the_fingerprint_of_its_file_however_it_is_u
     backend.save(str(path))
     before = path.read_bytes()
     used = use(tokenizers.Tokenizer.from_file(str(path)), path)
-    saved = getattr(used, "backend_tokenizer", used).to_str(pretty=True).encode()
+    held_now: Any = getattr(used, "backend_tokenizer", used)
+    saved = held_now.to_str(pretty=True).encode()
     ours, theirs = load_held(used), load_tokenizer(path, engine="reference")
     assert ours.fingerprint == theirs.fingerprint
     assert ours.encode("return self.don't") == theirs.encode("return self.don't")

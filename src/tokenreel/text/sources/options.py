@@ -20,6 +20,9 @@ class ReadOptions:
 
     text_key
         the field that holds the document; None hands over the whole object as `value`
+    chat_key
+        the field that holds the chat, where objects are handed over; None: all of the object.
+        A build with chat=True calls it text_key, since one setting names what is read
     id_key
         the field that names a record in its provenance, where it is present
     on_bad
@@ -32,6 +35,7 @@ class ReadOptions:
     """
 
     text_key: str | None = "text"
+    chat_key: str | None = None
     id_key: str | None = "id"
     on_bad: str = "error"
     max_record_bytes: int = MAX_RECORD_BYTES
@@ -58,6 +62,8 @@ class ReadOptions:
         choosing "skip" after an error must not throw away what was built before it.
         """
         chosen: dict[str, object] = {"text_key": self.text_key, "id_key": self.id_key}
+        if self.chat_key is not None:
+            chosen["chat_key"] = self.chat_key
         if self.on_bad == "skip" and self.max_record_bytes != MAX_RECORD_BYTES:
             chosen["max_record_bytes"] = self.max_record_bytes
         return chosen

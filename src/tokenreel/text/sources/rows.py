@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tokenreel.text.provenance import Provenance
+from tokenreel.text.sources.chat_field import chat_in
 from tokenreel.text.sources.dirt import (
     LONE_SURROGATE,
     MOSTLY_NUL,
@@ -44,7 +45,8 @@ def record_of(value: object, place: Provenance, options: ReadOptions) -> Record 
     if options.id_key is not None and isinstance(name := value.get(options.id_key), (str, int)):
         place = Provenance(file=place.file, row=place.row, byte=place.byte, id=str(name))
     if options.text_key is None:
-        return _object_record(value, place)
+        chat = value if options.chat_key is None else chat_in(value, place, options.chat_key)
+        return chat if isinstance(chat, Bad) else _object_record(chat, place)
     text = value.get(options.text_key)
     if type(text) is not str:
         return _missing_text(value, place, options.text_key)
