@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.feed.making import recipe_of, write_store
 
@@ -155,3 +158,34 @@ def test_changes_out_of_order_are_refused(recipe: Recipe) -> None:
 def test_a_fingerprint_that_fits_nothing_is_named(recipe: Recipe) -> None:
     error = refused({**state_of(recipe), "fingerprint": "00"}, recipe)
     assert error.differing == {"fingerprint": ("00", Feed(recipe).fingerprint)}
+
+
+def packed_changes(count: int) -> str:
+    body = np.ones(count, "<i8").tobytes() + np.ones(2 * count).tobytes()
+    return base64.b64encode(zlib.compress(body, 9)).decode()
+
+
+def test_a_few_bytes_that_unpack_to_a_million_changes_are_refused(recipe: Recipe) -> None:
+    state = {**Feed(recipe).state_dict(), "step": 2**40}
+    assert len(packed_changes(10**6)) < 60_000
+    with pytest.raises(ConfigError, match="bad changes"):
+        Feed(recipe).load_state_dict({**state, "changes": packed_changes(10**6)})
+    Feed(recipe).load_state_dict({**state, "changes": packed_changes(100)})
+
+
+@pytest.mark.parametrize("bits", [20_000, 63, 70])
+def test_a_step_that_no_run_has_is_refused_when_the_state_is_loaded(
+    recipe: Recipe, bits: int
+) -> None:
+    with pytest.raises(ConfigError, match="bad step in a feed's state"):
+        Feed(recipe).load_state_dict({**Feed(recipe).state_dict(), "step": 1 << bits})
+
+
+@pytest.mark.parametrize("part", ["version", "step"])
+def test_a_value_of_any_depth_is_refused_in_few_words(recipe: Recipe, part: str) -> None:
+    deep: list[Any] = []
+    for _ in range(50_000):
+        deep = [deep]
+    with pytest.raises(ConfigError) as caught:
+        Feed(recipe).load_state_dict({**Feed(recipe).state_dict(), part: deep})
+    assert len(str(caught.value)) < 300

@@ -232,3 +232,17 @@ def test_an_episode_without_a_token_is_damage_of_its_length(chats: Store) -> Non
     with pytest.raises(DamageError, match="length: a row of the plan leads nowhere") as caught:
         damaged.pieces(np.arange(damaged.num_rows))
     assert caught.value.where == str(file)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_column_changed_in_place_is_noticed_by_the_process_that_saw_it_whole(
+    chats: Store, kind: str
+) -> None:
+    whole = all_of(rows_of(chats, kind))
+    file = plan_folder(chats) / COLUMN[kind]
+    before, data = file.stat(), bytearray(file.read_bytes())
+    data[0] ^= 1
+    with file.open("r+b") as opened:
+        opened.write(data)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert all_of(rows_of(chats, kind)) == whole

@@ -98,9 +98,12 @@ def test_a_large_plan_is_verified_in_the_background_and_its_damage_stops_the_fee
     assert "positions: the file fails its checksum" in caplog.text
 
 
-def test_a_plan_is_verified_once_in_a_process_and_again_when_it_was_touched(
+def test_a_large_plan_is_verified_once_in_a_process_and_again_when_it_was_touched(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(verified, "AT_ONCE_BYTES", 0)
+    monkeypatch.setattr(verified, "_do_later", lambda check, files: [check(f) for f in files])
+    plan_of(store)
     plan_of(store)
     hashed: list[str] = []
     compare = verified.compare

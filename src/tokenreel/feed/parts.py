@@ -14,6 +14,7 @@ import numpy as np
 from tokenreel.errors import ConfigError
 
 NO_ROW = -1
+MAX_RANKS = 2**31
 
 
 class Part:
@@ -57,6 +58,8 @@ def part_of(
     devices: int = 1,
 ) -> Part:
     """Return the part of a rank, or raise ConfigError; `devices` share each of its microbatches."""
+    if world_size > MAX_RANKS:
+        raise ConfigError("bad world_size", expected=f"<= {MAX_RANKS:,}", actual=world_size)
     if world_size < 1 or not 0 <= rank < world_size:
         raise ConfigError("bad rank", expected=f"0 to {world_size - 1}", actual=rank)
     count = grad_accum * devices

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import reprlib
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,7 +22,11 @@ from tokenreel.store.canonical import digest
 
 VERSION = 2
 KEYS = frozenset({"version", "step", "changes", "fingerprint", "identity"})
-MAX_CHANGES_BYTES = 2**30  # unpacked; what claims to be more is not believed
+# What a state may hold; one that claims to be more is not believed: a few bytes unpack to any
+# number of changes.
+MAX_CHANGES = 2**16
+MAX_CHANGES_BYTES = 2**27  # unpacked
+MAX_STEP = 2**62
 
 Change = tuple[int, tuple[float, ...]]  # from a step on, a weight for each source
 
@@ -46,16 +51,19 @@ def check_state(state: Mapping[str, Any], identity: Mapping[str, Any]) -> list[C
     changes = unpack_changes(state["changes"], num_sources=len(identity["stores"]))
     steps = [*(step for step, _ in changes), state["step"]]
     for before, step in zip([0, *steps], steps, strict=False):
-        if isinstance(step, bool) or not isinstance(step, int) or step < before:
+        is_far = type(step) is int and step > MAX_STEP
+        if type(step) is not int or step < before or is_far:
             raise ConfigError(
-                "bad step in a feed's state", expected=f">= {before:,}", actual=repr(step)
+                "bad step in a feed's state",
+                expected=f"<= {MAX_STEP:,}" if is_far else f">= {before:,}",
+                actual=told(step),
             )
     return changes
 
 
 def check_room(num_changes: int, *, num_sources: int) -> None:
     """Raise ConfigError if so many changes could be saved, but not loaded."""
-    most = MAX_CHANGES_BYTES // (8 * (1 + num_sources))
+    most = min(MAX_CHANGES_BYTES // (8 * (1 + num_sources)), MAX_CHANGES)
     if num_changes > most:
         raise ConfigError(
             f"the weights of {num_sources:,} sources were changed too often for a state",
@@ -95,7 +103,8 @@ def unpack_changes(text: object, *, num_sources: int) -> list[Change]:
     try:
         unpacking = zlib.decompressobj()
         packed = base64.b64decode(text if isinstance(text, str) else b"?", validate=True)
-        data = unpacking.decompress(packed, MAX_CHANGES_BYTES)
+        most = min(MAX_CHANGES_BYTES, MAX_CHANGES * 8 * (1 + num_sources))
+        data = unpacking.decompress(packed, most)
     except (binascii.Error, ValueError, zlib.error):
         unpacking, data = zlib.decompressobj(), b""
     size = 8 * (1 + num_sources)
@@ -144,12 +153,17 @@ def check_form(state: Mapping[str, Any], *, version: int, keys: frozenset[str], 
         raise ConfigError(
             f"unknown version of a {owner}'s state",
             expected=version,
-            actual=repr(found),
+            actual=told(found),
             remedy="it was written by a newer tokenreel: use that" if newer else None,
         )
     missing = sorted(keys - set(state))
     if missing:
         raise ConfigError(f"not a {owner}'s state: it lacks {', '.join(missing)}")
+
+
+def told(value: object) -> object:
+    """Return what an error says of a value: its beginning, however deep or long it is."""
+    return value if type(value) is int else reprlib.repr(value)
 
 
 def leaves(value: Any, prefix: str = "") -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""The columns of a plan on disk, held against their SHA-256 once in a process.
+"""The columns of a plan on disk, held against their SHA-256.
 
 Up to 64 MiB are read when the plan is opened and hashed in memory, 45 ms at most; nothing
 that happens to the files later reaches them. Larger plans are mapped, or read where the
-store is opened with mode pread, and hashed on a second thread while the run begins. What is
+store is opened with mode pread, and hashed on a second thread while the run begins, once in a
+process. What is
 found wrong there is raised by the next batch (feed/watch.py).
 """
 
@@ -53,11 +54,14 @@ def load_columns(
             check_bytes(file, digests[name])
         _seen.add(keys[name])
 
-    if sum(file.file_bytes for file in unseen) > AT_ONCE_BYTES:
+    # What was read just now is hashed each time: a file may have been changed in place, with its
+    # time put back. Of large files those are hashed that were not seen before.
+    wanted = files if sum(file.file_bytes for file in files) <= AT_ONCE_BYTES else unseen
+    if sum(file.file_bytes for file in wanted) > AT_ONCE_BYTES:
         _seen.update(keys.values())
-        _do_later(check, unseen)
+        _do_later(check, wanted)
     else:
-        for file in unseen:
+        for file in wanted:
             check(file)
     return columns
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tokenreel.errors import ConfigError, DamageError, MismatchError, differing_fields
-from tokenreel.feed.state import check_belongs, check_form
+from tokenreel.feed.state import check_belongs, check_form, told
 from tokenreel.store.canonical import digest
 from tokenreel.stream.chunk import Chunk, from_text
 from tokenreel.stream.ledger import NAMES, from_named, named
@@ -167,7 +167,7 @@ def _check_digest(state: Mapping[str, Any], lane: str) -> None:
         raise DamageError(
             f"lane {lane} of a stream's state was changed after it was saved",
             expected="the digest of its content",
-            actual=f"{said!r:.80}",
+            actual=told(said),
             remedy="load the state as it was saved, or an earlier one",
         )
 
@@ -196,6 +196,4 @@ def _place(fields: Mapping[str, Any], name: str) -> Place:
 
 
 def _bad(name: str, found: object, *, expected: str) -> ConfigError:
-    return ConfigError(
-        f"bad {name} in a stream's state", expected=expected, actual=f"{found!r:.60}"
-    )
+    return ConfigError(f"bad {name} in a stream's state", expected=expected, actual=told(found))

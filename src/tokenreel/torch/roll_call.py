@@ -28,6 +28,7 @@ from tokenreel.feed.agreement import lost_ranks, lost_store
 
 PREFIX = "tokenreel/roll_call"
 LOOK_SECONDS = 0.5
+PAUSE_SECONDS = 0.005
 
 
 def call_roll(group: dist.ProcessGroup | None) -> None:
@@ -78,13 +79,12 @@ def _timeout(store: dist.Store) -> timedelta:
 
 
 def _is_there(store: dist.Store, key: str) -> bool:
-    """Wait a moment for a key."""
-    try:
-        store.wait([key], timedelta(seconds=LOOK_SECONDS))
-    except dist.DistNetworkError:
-        raise
-    except dist.DistStoreError:
-        return False
+    """Wait a moment for a key; a store that waits itself would print a warning each time."""
+    end = time.monotonic() + LOOK_SECONDS
+    while not store.check([key]):
+        if time.monotonic() > end:
+            return False
+        time.sleep(PAUSE_SECONDS)
     return True
 
 
