@@ -143,7 +143,7 @@ def build(
     Reading:
 
     text_key
-        field or column of the text (default: "text"; of chats the whole record)
+        field or column of the text, or of the chat (default: "text"; of chats the whole record)
     id_key
         field or column that names a document in its provenance (default: "id", if present)
     kind

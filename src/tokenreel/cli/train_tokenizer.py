@@ -42,7 +42,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_reading(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--text-key", default="text", help='field of the text (default "text")')
+    group.add_argument(
+        "--text-key",
+        help='field of the text, or of the chat (default: "text"; of chats the whole record)',
+    )
     group.add_argument(
         "--chat",
         action="store_true",

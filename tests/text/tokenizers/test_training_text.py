@@ -156,6 +156,16 @@ def test_a_chat_that_cannot_be_read_is_an_error_or_is_counted(tmp_path: Path) ->
     }
 
 
+def test_the_field_that_text_key_names_holds_the_chat(tmp_path: Path) -> None:
+    conversation = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
+    path = tmp_path / "chats.jsonl"
+    path.write_text(json.dumps({"conv": conversation, "messages": "not it"}) + "\n")
+    text = read_sources([path], Reading(is_chat=True, text_key="conv"))
+    assert text.lines == ["one", "two"]
+    with pytest.raises(InputError, match="no field 'other'"):
+        read_sources([path], Reading(is_chat=True, text_key="other"))
+
+
 def test_documents_are_no_chats(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("words")
     with pytest.raises(InputError, match=r"documents, not chats; train without chat=True"):

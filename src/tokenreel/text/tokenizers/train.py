@@ -87,7 +87,7 @@ def train_tokenizer(
     vocab_size: int = DEFAULT_VOCAB_SIZE,
     round_to: int = DEFAULT_ROUND_TO,
     specials: Sequence[str] = DEFAULT_SPECIALS,
-    text_key: str = "text",
+    text_key: str | None = None,
     chat: bool = False,
     on_bad: Literal["error", "skip"] = "error",
     sample_bytes: int | str | None = DEFAULT_SAMPLE_BYTES,
@@ -111,7 +111,8 @@ def train_tokenizer(
     specials
         the control tokens, in the order of their ids
     text_key
-        the field of a record that holds its text
+        the field of a record that holds its text, or its chat (default: "text"; of chats the
+        whole record)
     chat
         True: records are chats, in any shape that `tokenreel.build` reads; the text of all
         their turns, tool calls and tool schemas is learned from

@@ -51,19 +51,25 @@ Lines = Generator[str, None, None]
 class Reading:
     """How sources are read: see `train_tokenizer`."""
 
-    text_key: str = "text"
+    text_key: str | None = None
     is_chat: bool = False
     on_bad: str = "error"
     sample_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        ReadOptions(on_bad=self.on_bad)  # refuses an unknown policy
+        ReadOptions(**self.settings())  # refuses an unknown policy
         if self.sample_bytes is not None and self.sample_bytes < 1:
             raise ConfigError(
                 "a sample of no text",
                 expected="sample_bytes of 1 or more, or None for all text",
                 actual=self.sample_bytes,
             )
+
+    def settings(self) -> dict[str, Any]:
+        """Return the fields of ReadOptions by which a source is opened."""
+        if self.is_chat:
+            return {"text_key": None, "chat_key": self.text_key, "on_bad": self.on_bad}
+        return {"text_key": self.text_key or "text", "on_bad": self.on_bad}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -104,8 +110,7 @@ def read_sources(
 
 def read_memory(items: Iterable[Any], reading: Reading, *, progress: Progress) -> TrainingText:
     """Return the text of documents or chats in memory, in order."""
-    key = None if reading.is_chat else reading.text_key
-    opened = open_memory(items, text_key=key, on_bad=reading.on_bad)
+    opened = open_memory(items, **reading.settings())
     return _read([_source_parts(opened, reading)], reading, progress)
 
 
@@ -157,8 +162,7 @@ def _parts(spec: Any, reading: Reading) -> list[Part]:
         return _plain_parts(Path(spec), reading)
     if isinstance(spec, TextSource):
         return _source_parts(spec, reading)
-    key = None if reading.is_chat else reading.text_key
-    return _source_parts(open_source(spec, text_key=key, on_bad=reading.on_bad), reading)
+    return _source_parts(open_source(spec, **reading.settings()), reading)
 
 
 def _source_parts(source: TextSource, reading: Reading) -> list[Part]:
