@@ -17,7 +17,7 @@ from tokenreel.errors import InputError
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.sources.options import ReadOptions
 from tokenreel.text.sources.protocol import Cursor, Range, Step, TextSource
-from tokenreel.text.sources.record import Bad, Record
+from tokenreel.text.sources.record import Bad, Record, bad_record
 from tokenreel.text.sources.rows import record_of, text_record
 
 
@@ -94,7 +94,16 @@ class InMemory(TextSource):
             return record_of(
                 {"messages": list(item)}, place, ReadOptions(text_key=None, id_key=None)
             )
-        return record_of(item, place, self.options)
+        is_chat, key = self.options.text_key is None, self.options.text_key
+        return bad_record(
+            "not a chat" if is_chat else "not a text",
+            place,
+            expected="a list of messages or an object"
+            if is_chat
+            else f"a string, or an object with the key {key!r}",
+            actual="None" if item is None else type(item).__name__,
+            remedy='repair it, or pass on_bad="skip" to count it and go on',
+        )
 
     def _is_iterator(self) -> bool:
         return isinstance(self._items, Iterator)

@@ -8,6 +8,7 @@ library is imported to look. Rows are made a block at a time, in the order they 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, overload
 
 from tokenreel.errors import ConfigError, InputError, MissingExtraError
@@ -55,21 +56,45 @@ class TableRows(Sequence[dict[str, Any]]):
         return rows[within]
 
 
+# Functions of a start and a stop, as classes: worker processes are sent them.
+@dataclass(frozen=True, slots=True)
+class _ArrowColumns:
+    table: Any
+
+    def __call__(self, start: int, stop: int) -> Columns:
+        columns: Columns = self.table.slice(start, stop - start).to_pydict()
+        return columns
+
+
+@dataclass(frozen=True, slots=True)
+class _DatasetColumns:
+    dataset: Any
+
+    def __call__(self, start: int, stop: int) -> Columns:
+        columns: Columns = self.dataset[start:stop]
+        return columns
+
+
+def table_name(given: object) -> str | None:
+    """Return what a table is called whose iteration does not give its rows; None for the rest."""
+    library, kind = _type_of(given)
+    is_frame = library in ("pandas", "polars") and kind in ("DataFrame", "LazyFrame")
+    return f"{library}'s {kind}" if is_frame or _speaks_arrow(given) else None
+
+
 def records_of(table: object) -> Iterable[Mapping[str, Any]] | None:
-    """Return the rows of a table; None for what is no table."""
-    library, kind = type(table).__module__.partition(".")[0], type(table).__name__
+    """Return the rows of a table; None for what is no table. A reader of batches is used up."""
+    library, kind = _type_of(table)
     given: Any = table
     if library == "datasets" and kind == "Dataset":
         plain = given.with_format(None)
-        return TableRows(len(plain), lambda start, stop: plain[start:stop])
+        return TableRows(len(plain), _DatasetColumns(plain))
     if library == "datasets" and kind == "IterableDataset":
         return iter(given)
-    if hasattr(type(table), "__arrow_c_stream__") and kind not in ("Series", "ChunkedArray"):
+    if _speaks_arrow(table):
         rows = _table(given)
         require_unique(rows.schema, where=f"{library}'s {kind}")
-        return TableRows(
-            rows.num_rows, lambda start, stop: rows.slice(start, stop - start).to_pydict()
-        )
+        return TableRows(rows.num_rows, _ArrowColumns(rows))
     if library in ("pandas", "polars", "pyarrow", "datasets"):
         raise ConfigError(
             "documents cannot be read from this",
@@ -78,6 +103,17 @@ def records_of(table: object) -> Iterable[Mapping[str, Any]] | None:
             remedy="choose a split or make a frame of it, and name the column with text_key",
         )
     return None
+
+
+def _type_of(given: object) -> tuple[str, str]:
+    """Return the library and the name of a type."""
+    return type(given).__module__.partition(".")[0], type(given).__name__
+
+
+def _speaks_arrow(given: object) -> bool:
+    """Tell whether something is a table of Arrow's C stream; a single column is none."""
+    is_column = type(given).__name__ in ("Series", "ChunkedArray")
+    return hasattr(type(given), "__arrow_c_stream__") and not is_column
 
 
 def _table(given: Any) -> Any:
