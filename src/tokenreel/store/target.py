@@ -169,7 +169,7 @@ class BuildTarget:
         """
         self._filesystem.discard(self._build / PLAN_NAME)
         self._remove_leftovers()
-        for folder in self._build.iterdir():
+        for folder in _entries(self._build):
             if folder.is_dir() and not folder.is_symlink():
                 shutil.rmtree(folder, ignore_errors=True)
         self.release()
@@ -178,6 +178,8 @@ class BuildTarget:
 
     def _remove_leftovers(self) -> None:
         """Remove the shards that the current manifest does not name: they belong to nobody."""
+        if not self.path.exists():  # somebody has removed the whole folder
+            return
         # The manifest that does not name them must not be undone by a crash from here on.
         self._filesystem.sync_dir(self.path)
         for folder in self._unused_folders():
@@ -190,7 +192,7 @@ class BuildTarget:
     def _unused_folders(self) -> list[Path]:
         return sorted(
             entry
-            for entry in self.path.iterdir()
+            for entry in _entries(self.path)
             if SHARD_FOLDER.match(entry.name)
             and entry.name not in self._used
             and entry.is_dir()
@@ -291,6 +293,14 @@ def _folders(manifest: Manifest) -> set[str]:
 def _generation(folder: str) -> int:
     match = SHARD_FOLDER.match(folder)
     return int(match["generation"] or 1) if match else 1
+
+
+def _entries(folder: Path) -> list[Path]:
+    """Return what is in a folder: nothing, where somebody has removed it during the build."""
+    try:
+        return sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []
 
 
 def _shard_files(folder: Path) -> list[Path]:
