@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.builder.making import second_thread
 
 from tokenreel import build
-from tokenreel.errors import ConfigError, InputError
+from tokenreel.errors import ConfigError, EmptyError, ExistsError, InputError
 from tokenreel.text.sources.table import BLOCK_ROWS
 
 TEXTS = [f"Text {n}: " + "word " * (n % 5) for n in range(BLOCK_ROWS + 60)]
@@ -25,6 +26,11 @@ def arrow_table(column: str) -> Any:
     import pyarrow  # type: ignore[import-untyped]
 
     return pyarrow.table({"n": list(range(len(TEXTS))), column: TEXTS})
+
+
+def batch_reader(column: str) -> Any:
+    """Batches that can be read a single time."""
+    return arrow_table(column).to_reader(max_chunksize=100)
 
 
 def dataset(column: str) -> Any:
@@ -61,7 +67,16 @@ def documents(store: Any) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(
-    "make", [pandas_frame, arrow_table, dataset, filtered_dataset, streamed_dataset, records]
+    "make",
+    [
+        pandas_frame,
+        arrow_table,
+        batch_reader,
+        dataset,
+        filtered_dataset,
+        streamed_dataset,
+        records,
+    ],
 )
 @pytest.mark.parametrize("column", ["text", "body"])
 def test_tables_datasets_and_records_are_read_row_by_row(
@@ -69,6 +84,91 @@ def test_tables_datasets_and_records_are_read_row_by_row(
 ) -> None:
     built = build(make(column), out=tmp_path / "s", tokenizer="byte", text_key=column)
     assert documents(built.store) == expected
+
+
+@pytest.mark.parametrize("make", [pandas_frame, filtered_dataset])
+def test_tables_and_datasets_are_sent_to_spawned_workers(
+    make: Callable[[str], Any], tmp_path: Path, expected: list[list[int]]
+) -> None:
+    with second_thread():  # no fork
+        built = build(make("text"), out=tmp_path / "s", tokenizer="byte", workers=2)
+    assert documents(built.store) == expected
+
+
+def test_a_reader_of_batches_that_is_used_up_is_named(tmp_path: Path) -> None:
+    reader = batch_reader("text")
+    build(reader, out=tmp_path / "s", tokenizer="byte")
+    with pytest.raises(EmptyError, match=r"no rows.*can be read once: make a new one"):
+        build(reader, out=tmp_path / "t", tokenizer="byte")
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize("make", [pandas_frame, arrow_table, batch_reader])
+def test_a_table_given_as_texts_or_chats_is_refused_with_the_way_to_give_it(
+    make: Callable[[str], Any], tmp_path: Path
+) -> None:
+    table = make("text")
+    for name, how in (("texts", "text_key=…"), ("chats", "chat=True")):
+        with pytest.raises(ConfigError) as caught:
+            build(out=tmp_path / "s", tokenizer="byte", **{name: table})
+        said = str(caught.value)
+        assert f"a table is not an iterable of {name}" in said and type(table).__name__ in said
+        assert said.endswith(f"pass the table as the first argument, with {how}")
+        assert "word" not in said and "\n" not in said, "the content of the table"
+
+
+def test_texts_and_chats_are_recorded_by_their_number_never_by_their_content(
+    tmp_path: Path,
+) -> None:
+    secret = ["a secret", "another secret", "/etc/secret"]
+    turns = [{"role": "user", "content": "secret?"}, {"role": "assistant", "content": "secret"}]
+    for number, (held, described) in enumerate(
+        [
+            ({"texts": secret}, "a list of 3 texts in memory"),
+            ({"texts": tuple(secret)}, "a tuple of 3 texts in memory"),
+            ({"texts": iter(secret)}, "a list_iterator of texts in memory"),
+            ({"chats": [turns]}, "a list of 1 chat in memory"),
+        ]
+    ):
+        out = tmp_path / str(number)
+        built = build(out=out, tokenizer="byte", **held)  # type: ignore[arg-type]
+        assert built.report["settings"][next(iter(held))] == described
+        assert "secret" not in (out / "manifest.json").read_text()
+    again = build(texts=tuple(secret), out=tmp_path / "0", tokenizer="byte")
+    assert again.already_built, "a tuple of the same texts"
+    for other, told in (
+        ([*secret[:2], "a third secret"], "texts: what they hold has changed"),
+        (secret[:2], 'texts: "a list of 3 texts in memory" → "a list of 2 texts in memory"'),
+    ):
+        with pytest.raises(ExistsError) as caught:
+            build(texts=other, out=tmp_path / "0", tokenizer="byte")
+        assert f"is here: {told}; " in str(caught.value) and "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["texts", "chats"])
+def test_no_texts_and_no_chats_are_an_error_before_anything_is_written(
+    name: str, tmp_path: Path
+) -> None:
+    for nothing in ([], ()):
+        with pytest.raises(EmptyError, match=f"there are no {name} to build a store of"):
+            build(out=tmp_path / "s", tokenizer="byte", **{name: nothing})
+    with pytest.raises(EmptyError, match="no rows"):
+        build(arrow_table("text")[:0], out=tmp_path / "s", tokenizer="byte")
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(("item", "actual"), [(None, "None"), (1, "int"), (b"text", "bytes")])
+def test_a_text_is_a_string(item: Any, actual: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=rf":2: not a text \(expected a string.*got {actual}\)"):
+        build(texts=["fine", item], out=tmp_path / "s", tokenizer="byte")
+    with pytest.raises(InputError, match=r"not a chat \(expected a list of messages"):
+        build(chats=[item], out=tmp_path / "s", tokenizer="byte")
+
+
+def test_chats_that_are_said_to_be_none_are_refused(tmp_path: Path) -> None:
+    turns = [{"role": "user", "content": "Well?"}, {"role": "assistant", "content": "Yes."}]
+    with pytest.raises(ConfigError, match=r"chats=… and chat=False exclude each other"):
+        build(chats=[turns], chat=False, out=tmp_path / "s", tokenizer="byte")
 
 
 def test_a_column_that_is_not_there_is_named(tmp_path: Path) -> None:

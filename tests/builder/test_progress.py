@@ -238,10 +238,11 @@ def test_a_narrow_terminal_sees_figures_rather_than_words_and_the_line_goes_at_t
 
 
 GUARDLESS = """
-import sys, threading
+import shutil, sys, threading
 from tokenreel.builder.build import build
 
 print("the script runs")
+shutil.rmtree(sys.argv[2], ignore_errors=True)  # as scripts do, and here each worker too
 if sys.argv[3] == "spawned":
     threading.Thread(target=threading.Event().wait, daemon=True).start()
 build(sys.argv[1], out=sys.argv[2], tokenizer="byte", workers=2, chunk_bytes=1 << 20)

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ from tests.builder.making import REPORTS, documents, places, tree, write_jsonl
 
 from tokenreel import StoreWriter
 from tokenreel.builder.build import build
+from tokenreel.builder.settings import Made, changes
 from tokenreel.cli.main import main
 from tokenreel.errors import ExistsError
+from tokenreel.inspect.verify import verify_store
+from tokenreel.text.tokenizers.train import train_tokenizer
 
 # A real process that kills itself in front of an operation on a file of this name.
 KILLED = """
@@ -129,6 +133,119 @@ def test_a_finished_store_of_other_settings_is_refused_with_what_differs(
     assert f"a finished store of other settings is here: {told}; " in str(caught.value)
     assert "replace=True" in str(caught.value)
     assert tree(out) == before
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Path:
+    """Return the file of a tokenizer."""
+    (tmp_path / "t.txt").write_text(" ".join(f"word{number}" for number in range(500)))
+    path = tmp_path / "tokenizer.json"
+    train_tokenizer([tmp_path / "t.txt"], out=path, kind="bpe", vocab_size=300)
+    return path
+
+
+def other_names(path: Path) -> list[Any]:
+    """Return a tokenizer as a renamed file, and as an object of that file."""
+    import tokenizers
+
+    renamed = path.with_name("renamed.json")
+    renamed.write_bytes(path.read_bytes())
+    return [renamed, tokenizers.Tokenizer.from_file(str(path))]
+
+
+def test_a_tokenizer_by_another_name_is_the_same_build(
+    trained: Path, source: Path, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"on_bad": "skip", "chunk_bytes": 500, "shard_size": 4096}
+    first = build([source], out=tmp_path / "s", tokenizer=trained, **settings)
+    assert first.store.manifest is not None
+
+    def stop(account: object) -> None:
+        raise ZeroDivisionError
+
+    for number, name in enumerate(other_names(trained)):
+        again = build([source], out=tmp_path / "s", tokenizer=name, **settings)
+        assert again.already_built
+        with pytest.raises(ExistsError, match=r"settings is here: seed: 42 → 1; "):
+            build([source], out=tmp_path / "s", tokenizer=name, seed=1, **settings)
+        half = tmp_path / f"half{number}"
+        with pytest.raises(ZeroDivisionError):
+            build([source], out=half, tokenizer=trained, watch=stop, **settings)
+        assert places(half, ".build/*/*.chunk")
+        built = build([source], out=half, tokenizer=name, **settings)
+        assert built.store.fingerprint == first.store.fingerprint
+    renamed = build(
+        [source], out=tmp_path / "s", tokenizer=other_names(trained)[0], replace=True, **settings
+    )
+    assert renamed.store.manifest is not None and renamed.store.manifest.facts.tokenizer
+    assert renamed.store.manifest.facts.tokenizer["name"] == "renamed.json"
+
+
+def test_a_store_that_says_nothing_of_its_settings_is_compared_by_what_was_given(
+    source: Path, tmp_path: Path
+) -> None:
+    given = {"vocab_size": 257, "turns": True, "shard_bytes": 4096}
+    recorded = {**given, "turns": False, "block_bytes": 1 << 20, "dtype": "uint16"}
+    found = changes(Made(note={}, facts=recorded), Made(note={}, facts=given))
+    assert found.differing == {"turns": (False, True)} and found.told == "turns: no → yes"
+
+
+def test_python_and_the_command_line_write_the_same_report(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words(source, tmp_path / "whole")) == 0
+    out = tmp_path / "s"
+    build([source], out=out, tokenizer="byte", on_bad="skip")
+    for report in REPORTS:
+        whole, ours = (undated(folder / report) for folder in (tmp_path / "whole", out))
+        assert ours == whole.replace("whole", "s")
+    (out / "report.html").unlink()
+    (out / "report.json").unlink()
+    assert build([source], out=out, tokenizer="byte", on_bad="skip").already_built
+    assert {path.name for path in out.glob("report.*")} == set(REPORTS)
+
+
+def test_a_report_that_cannot_be_written_is_a_warning_and_the_store_is_there(
+    source: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "s"
+    build([source], out=out, tokenizer="byte", on_bad="skip")
+    (out / "report.json").unlink()
+    (out / "report.html").unlink()
+    (out / "report.html").mkdir()  # no file can take its place
+    again = build([source], out=out, tokenizer="byte", on_bad="skip")
+    assert again.already_built and verify_store(out).ok
+    [said] = [record.getMessage() for record in caplog.records]
+    assert "the store is finished, but its report.html could not be written" in said
+    shown = [word for word in words(source, out) if word != "--json"]
+    assert main(shown) == 0
+    printed = capsys.readouterr().out
+    assert "fingerprint" in printed and "report.html in the store" not in printed
+
+
+def test_an_interrupted_build_says_that_the_same_call_goes_on(source: Path, tmp_path: Path) -> None:
+    def interrupt(account: object) -> None:
+        raise KeyboardInterrupt
+
+    settings: dict[str, Any] = {"tokenizer": "byte", "on_bad": "skip", "chunk_bytes": 500}
+    with pytest.raises(KeyboardInterrupt) as caught:
+        build([source], out=tmp_path / "s", watch=interrupt, **settings)
+    [note] = caught.value.__notes__
+    assert note == f"{tmp_path / 's'}: what is encoded is kept; the same call goes on where it was"
+    assert not build([source], out=tmp_path / "s", **settings).already_built
+
+
+def test_an_interrupted_build_of_which_nothing_is_kept_says_nothing(tmp_path: Path) -> None:
+    def interrupted() -> Iterator[str]:
+        yield "one"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        build(texts=interrupted(), out=tmp_path / "s", tokenizer="byte")
+    assert not getattr(caught.value, "__notes__", []) and not (tmp_path / "s").exists()
 
 
 def test_a_finished_store_of_other_documents_is_refused(source: Path, tmp_path: Path) -> None:

@@ -8,24 +8,30 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from tokenreel.builder.assemble import assemble
 from tokenreel.builder.encode import Advance, Job
-from tokenreel.builder.engines.local import Workers, end_if_main_is_imported, run_here
+from tokenreel.builder.engines.local import (
+    Workers,
+    end_if_main_is_imported,
+    no_main_guard,
+    run_here,
+)
 from tokenreel.builder.engines.ray import run_on_ray
 from tokenreel.builder.first import check_first_record
 from tokenreel.builder.folder import (
+    by_recorded_name,
     finished_store,
     keeping_what_is_finished,
     open_spill,
     open_writer,
     refuse_empty,
 )
-from tokenreel.builder.inputs import open_inputs
+from tokenreel.builder.inputs import Iterated, open_inputs
 from tokenreel.builder.plan import CHUNK_BYTES, BuildPlan, Shuffle
 from tokenreel.builder.report import Account
-from tokenreel.builder.reported import REPORT_NOTE, report_of
+from tokenreel.builder.reported import REPORT_NOTE, report_beside, report_of
 from tokenreel.builder.settings import Made, note_of, portable, settings_of
 from tokenreel.builder.spill import Summary
 from tokenreel.builder.work import Chunk, divide, sendable
@@ -78,8 +84,8 @@ def build(
     *,
     out: str | PathLike[str],
     tokenizer: TokenizerSpec,
-    texts: Iterable[str] | None = None,
-    chats: Iterable[Any] | None = None,
+    texts: Iterated[str] | None = None,
+    chats: Iterated[Any] | None = None,
     text_key: str | None = None,
     id_key: str | None = None,
     kind: FileKind | None = None,
@@ -87,10 +93,10 @@ def build(
     max_retries: int | None = None,
     retry_delay: float | None = None,
     streaming: bool | None = None,
-    max_record_bytes: int | None = None,
-    max_uncompressed_bytes: int | None = None,
+    max_record_bytes: int | str | None = None,
+    max_uncompressed_bytes: int | str | None = None,
     max_ratio: float | None = None,
-    chat: bool = False,
+    chat: bool | None = None,
     template: str | Template | None = None,
     policy: PolicyName | Mapping[str, float] = "assistant",
     end_token: str | None = "auto",
@@ -104,7 +110,7 @@ def build(
     min_tokens: int = 1,
     provenance: bool = True,
     shard_size: int | str = SHARD_BYTES,
-    chunk_bytes: int = CHUNK_BYTES,
+    chunk_bytes: int | str = CHUNK_BYTES,
     workers: int = 1,
     engine: Engine = "local",
     address: str = "local",
@@ -158,7 +164,7 @@ def build(
     streaming
         read datasets of the hub while they are downloaded (default: True for hf:)
     max_record_bytes
-        the longest record that is read (default: 64 MiB)
+        the longest record that is read, in bytes or such as "1M" (default: 64 MiB)
     max_uncompressed_bytes
         where a compressed file is given up as a bomb (default: 256 GiB)
     max_ratio
@@ -167,7 +173,7 @@ def build(
     Chats:
 
     chat
-        records are chats (default: they are documents)
+        records are chats; in Python those of chats=… always are (default: they are documents)
     template
         chat template: a name or a TOML file (default: the built-in one whose control tokens
         the tokenizer has)
@@ -202,7 +208,8 @@ def build(
     shard_size
         size of a token file, in bytes or such as "128M" (default: 128 MiB)
     chunk_bytes
-        text encoded at a time, in bytes; what is lost when a build is killed (default: 8 MiB)
+        text encoded at a time, in bytes or such as "8M"; what is lost when a build is killed
+        (default: 8 MiB)
 
     Running:
 
@@ -228,9 +235,16 @@ def build(
     forked (engines/local.py).
     """
     shard_size = parse_size(shard_size, name="shard_size")
+    chunk_bytes = parse_size(chunk_bytes, name="chunk_bytes")
+    if max_record_bytes is not None:
+        max_record_bytes = parse_size(max_record_bytes, name="max_record_bytes")
+    if max_uncompressed_bytes is not None:
+        max_uncompressed_bytes = parse_size(max_uncompressed_bytes, name="max_uncompressed_bytes")
     given = dict(locals())  # the signature is the one list of settings
     end_if_main_is_imported()
-    chat = chat or chats is not None
+    if chats is not None and chat is False:
+        raise ConfigError("chats=… and chat=False exclude each other", remedy="leave out chat")
+    chat = bool(chat) or chats is not None
     _check(workers=workers, template=template if not chat else None)
     reading = {name: given[name] for name in READING}
     source = open_inputs(sources, texts=texts, chats=chats, chat=chat, reading=reading)
@@ -244,7 +258,7 @@ def build(
     plan = dataclasses.replace(plan, end_token=None if end is None else end.token)
     # Workers take a second to load: they do it while the source is fingerprinted.
     with (
-        closing(_Runner(engine, workers=workers, address=address, tokenizer=encoder)) as runner,
+        _Runner(engine, workers=workers, address=address, tokenizer=encoder) as runner,
         shown(progress) as bar,
     ):
         bar.start("reading the sources", total=None)
@@ -260,14 +274,15 @@ def build(
         }
         picked = None if plan.template is None else plan.template.name
         settings = settings_of(given, source, template=picked, end=end)
+        folder = usable_path(out)
         made = Made(note=note_of(settings, source), facts=facts)
-        if not replace and (
-            kept := finished_store(usable_path(out), made, can_seek=source.can_seek)
-        ):
+        made = by_recorded_name(folder, made, replace=replace, restart=restart)
+        if not replace and (kept := finished_store(folder, made, can_seek=source.can_seek)):
+            report_beside(folder, kept, tokenizer=encoder)
             return Built(store=kept, report=report_of(kept), tokenizer=encoder, already_built=True)
         with (
             open_writer(out, made, replace=replace, restart=restart) as writer,
-            keeping_what_is_finished(writer, stop=runner.close),
+            keeping_what_is_finished(writer, stop=runner.stop),
         ):
             spill = open_spill(writer, restart=restart)
             job = Job(
@@ -298,6 +313,7 @@ def build(
             refuse_empty(account, writer.path)
             spill.remove()
     store = open_store(out)
+    report_beside(folder, store, tokenizer=encoder)
     return Built(store=store, report=report_of(store), tokenizer=encoder)
 
 
@@ -323,9 +339,26 @@ class _Runner:
         else:
             yield from self._workers.run(job, chunks, advance=advance)
 
-    def close(self) -> None:
+    def stop(self, error: BaseException) -> None:
+        """End the workers; one that runs the script again may be the cause of a missing file."""
         if self._workers is not None:
+            if FileNotFoundError in (type(error), type(error.__cause__)):
+                self._workers.wait_for_main()
             self._workers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._workers is None:
+            return
+        if error is None:
+            self._workers.close()
+        else:
+            self.stop(error)
+        if isinstance(error, Exception) and self._workers.has_started_main:
+            # Whatever the error says: a script that runs a second time may have removed the folder.
+            raise no_main_guard() from None
 
 
 def _watched(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
@@ -14,7 +14,13 @@ from tokenreel.builder.report import Account
 from tokenreel.builder.reported import REPORT_NOTE, finished_build
 from tokenreel.builder.settings import Made, changes, portable
 from tokenreel.builder.spill import Spill, remove_half_done
-from tokenreel.errors import EmptyError, ExistsError, MismatchError, SettingsError
+from tokenreel.errors import (
+    EmptyError,
+    ExistsError,
+    MismatchError,
+    SettingsError,
+    TokenreelError,
+)
 from tokenreel.store.canonical import digest, read_canonical
 from tokenreel.store.manifest import MANIFEST_NAME, read_manifest
 from tokenreel.store.store import Store
@@ -22,6 +28,39 @@ from tokenreel.store.target import BUILD_FOLDER, PLAN_NAME
 from tokenreel.store.writer import StoreWriter
 
 SPILL_PREFIX = "chunks-"
+
+
+def by_recorded_name(path: Path, made: Made, *, replace: bool, restart: bool) -> Made:
+    """Return what is made, its tokenizer by the name that the build at `path` has recorded for it.
+
+    The name is a fact of a store, but it makes no other store: a file may be renamed, or be
+    given as an object, and its fingerprint says that it is the same tokenizer.
+    """
+    given = made.facts["tokenizer"]
+    begun = {} if restart else _tokenizer_begun(path)
+    finished = {} if replace else _tokenizer_finished(path)
+    for recorded in (begun, finished):
+        name = recorded.get("name")
+        if recorded.get("fingerprint") == given["fingerprint"] and isinstance(name, str):
+            facts = {**made.facts, "tokenizer": {**given, "name": name}}
+            return Made(note=made.note, facts=facts)
+    return made
+
+
+def _tokenizer_begun(path: Path) -> Mapping[str, Any]:
+    """Return the tokenizer of the unfinished build at `path`; what is damaged is found later."""
+    with suppress(TokenreelError, OSError):
+        facts = read_canonical(path / BUILD_FOLDER / PLAN_NAME).get("facts")
+        tokenizer = facts.get("tokenizer") if isinstance(facts, Mapping) else None
+        return tokenizer if isinstance(tokenizer, Mapping) else {}
+    return {}
+
+
+def _tokenizer_finished(path: Path) -> Mapping[str, Any]:
+    """Return the tokenizer of the store at `path`; what is damaged is found later."""
+    with suppress(TokenreelError, OSError):
+        return read_manifest(path / MANIFEST_NAME).facts.tokenizer or {}
+    return {}
 
 
 def finished_store(path: Path, made: Made, *, can_seek: bool) -> Store | None:
@@ -43,7 +82,8 @@ def finished_store(path: Path, made: Made, *, can_seek: bool) -> Store | None:
     if isinstance(report, Mapping):
         before = Made(note={"settings": report.get("settings")}, facts=found)
         now = Made(note={"settings": portable(made.note["settings"])}, facts=made.facts)
-        what = f"a finished store of other settings is here: {changes(before, now).told}"
+        if told := changes(before, now).told:
+            what = f"a finished store of other settings is here: {told}"
     raise ExistsError(what, where=path, remedy="choose another folder, or pass replace=True")
 
 
@@ -78,17 +118,26 @@ def open_spill(writer: StoreWriter, *, restart: bool) -> Spill:
 
 
 @contextmanager
-def keeping_what_is_finished(writer: StoreWriter, *, stop: Callable[[], None]) -> Iterator[None]:
-    """Leave an unfinished build behind only if something in it is worth going on with."""
+def keeping_what_is_finished(
+    writer: StoreWriter, *, stop: Callable[[BaseException], None]
+) -> Iterator[None]:
+    """Leave an unfinished build behind only if something in it is worth going on with.
+
+    `stop` ends the workers because of an error.
+    """
     try:
         yield
     except BaseException as error:
-        stop()  # the workers: from here on nobody writes into the folder
+        stop(error)  # from here on nobody writes into the folder
         if isinstance(error, EmptyError) or not writer.has_finished_work:
             writer.forget()
         else:
             for folder in (writer.path / BUILD_FOLDER).glob(f"{SPILL_PREFIX}*"):
                 remove_half_done(folder)
+            if isinstance(error, KeyboardInterrupt):  # the last line of its traceback
+                error.add_note(
+                    f"{writer.path}: what is encoded is kept; the same call goes on where it was"
+                )
         raise
 
 

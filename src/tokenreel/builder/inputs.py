@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from os import PathLike
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from tokenreel.errors import ConfigError
+from tokenreel.errors import ConfigError, EmptyError
 from tokenreel.text.sources import Spec, open_memory, open_source
 from tokenreel.text.sources.protocol import TextSource
-from tokenreel.text.sources.table import records_of
+from tokenreel.text.sources.table import records_of, table_name
+
+Item = TypeVar("Item", covariant=True)
+
+
+class Iterated(Protocol[Item]):
+    """Any iterable, to type checkers; what it is when a build begins, `open_inputs` judges."""
+
+    def __iter__(self) -> Iterator[Item]: ...
 
 
 def open_inputs(
     sources: Spec | None,
     *,
-    texts: Iterable[str] | None,
-    chats: Iterable[Any] | None,
+    texts: Iterated[str] | None,
+    chats: Iterated[Any] | None,
     chat: bool,
     reading: Mapping[str, Any],
 ) -> TextSource:
@@ -33,14 +41,11 @@ def open_inputs(
     if chat and not _are_open(sources):
         # The whole record is the chat, or the field that text_key names.
         options |= {"text_key": None, "chat_key": options.get("text_key")}
-    held = texts if texts is not None else chats
-    if isinstance(held, (str, bytes, Mapping)) or not (held is None or isinstance(held, Iterable)):
-        raise ConfigError(
-            f"bad {named[0]}", expected="an iterable of them", actual=type(held).__name__
-        )
-    if held is not None:
-        return open_memory(held, **options)
-    assert sources is not None
+    if sources is None:
+        return open_memory(_checked(given[named[0]], named[0]), **options)
+    rows = records_of(sources)  # asked once: a reader of Arrow's batches gives them a single time
+    if rows is not None:
+        return open_memory(_filled(rows, of=sources), **options)
     if not _is_named(sources):
         raise ConfigError(
             "it cannot be told what these sources are",
@@ -59,10 +64,43 @@ def _are_open(sources: Spec | None) -> bool:
 
 
 def _is_named(sources: Spec) -> bool:
-    """Return whether sources say by their type what they are."""
-    one = (str, PathLike, TextSource)
+    """Return whether sources that are no table say by their type what they are."""
     if isinstance(sources, (list, tuple)):
-        return all(isinstance(item, one) for item in sources) or all(
-            isinstance(item, Mapping) for item in sources
+        return all(map(_is_one, sources)) or all(isinstance(item, Mapping) for item in sources)
+    return _is_one(sources)
+
+
+def _is_one(source: object) -> bool:
+    return isinstance(source, (str, PathLike, TextSource))
+
+
+def _checked(held: object, name: str) -> Iterable[Any]:
+    """Return the texts or chats in memory if they can be iterated one by one."""
+    if (table := table_name(held)) is not None:
+        how = "text_key=…" if name == "texts" else "chat=True"
+        raise ConfigError(
+            f"a table is not an iterable of {name}",
+            expected=f"{name} one by one",
+            actual=table,
+            remedy=f"pass the table as the first argument, with {how}",
         )
-    return isinstance(sources, one) or records_of(sources) is not None
+    if isinstance(held, (str, bytes, Mapping)) or not isinstance(held, Iterable):
+        raise ConfigError(f"bad {name}", expected="an iterable of them", actual=type(held).__name__)
+    if isinstance(held, Sized) and not len(held):
+        raise EmptyError(
+            f"there are no {name} to build a store of", actual=f"an empty {type(held).__name__}"
+        )
+    return held
+
+
+def _filled(rows: Iterable[Any], *, of: object) -> Iterable[Any]:
+    """Return the rows of a table if it has any."""
+    if isinstance(rows, Sized) and not len(rows):
+        raise EmptyError(
+            "the table has no rows to build a store of",
+            where=type(of).__name__,
+            remedy="a reader of batches can be read once: make a new one for every build"
+            if hasattr(of, "read_next_batch")
+            else None,
+        )
+    return rows

@@ -1,13 +1,14 @@
 """The report of a build: kept in the manifest, and shown beside the store in two files.
 
 The manifest's notes have it from the moment the store exists. The files come after it,
-so a build that is killed in between lacks them: the same command, run again, finds its
+so a build that is killed in between lacks them: the same build, run again, finds its
 store finished and writes them from there.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -25,6 +26,8 @@ from tokenreel.store.manifest import MANIFEST_NAME, read_manifest
 from tokenreel.store.store import Store
 from tokenreel.store.target import BUILD_FOLDER, PLAN_NAME
 from tokenreel.text.tokenizers import Tokenizer
+
+logger = logging.getLogger(__name__)
 
 REPORT_NOTE = "report"
 PAGE_NAME = "report.html"
@@ -58,6 +61,26 @@ def report_of(store: Store) -> dict[str, Any]:
     """Return the report of the build that made a store."""
     notes = {} if store.manifest is None else store.manifest.notes
     return dict(notes[REPORT_NOTE])
+
+
+def report_beside(path: Path, store: Store, *, tokenizer: Tokenizer) -> None:
+    """Write the files beside a finished store where they are not there and of this very store.
+
+    The store exists, whatever comes of them: a failure is a warning, and the next run of the
+    same build tries again.
+    """
+    if is_reported(path):
+        return
+    report = {"path": str(path), "fingerprint": store.fingerprint, **report_of(store)}
+    try:
+        write_report(path, report, tokenizer=tokenizer)
+    except Exception as error:  # among them all that a tokenizer of others may raise
+        logger.warning(
+            "%s: the store is finished, but its %s could not be written: %s",
+            path,
+            PAGE_NAME,
+            error,
+        )
 
 
 def is_reported(path: Path) -> bool:

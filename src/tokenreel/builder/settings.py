@@ -7,23 +7,24 @@ numbers. People changed a word, so what differs is said in that word.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import PurePath
 from typing import Any
 
+from tokenreel.display import count_of
 from tokenreel.errors import differing_fields
 from tokenreel.store.canonical import digest
 from tokenreel.text.sources.protocol import TextSource
 from tokenreel.text.tokenizers import EndToken
 
-INPUTS = ("sources", "texts", "chats")
+INPUTS = {"sources": "record", "texts": "text", "chats": "chat"}  # and what one of them is
 # How a build runs, and where: no token depends on these.
 RUNNING = frozenset(["out", "replace", "restart", "progress", "watch"])
 RUNNING |= {"workers", "engine", "address", "tokenizer_engine"}
 RUNNING |= {"max_retries", "retry_delay", "streaming"}
-READING = frozenset(["sources", "text_key", "id_key", "kind", "max_record_bytes"])
+READING = frozenset([*INPUTS, "text_key", "id_key", "kind", "max_record_bytes"])
 MAX_FILES = 2000  # beyond these it is not said which of them changed
 SHOWN_FILES = 5
 SHOWN_CHARACTERS = 120
@@ -34,8 +35,8 @@ def settings_of(
 ) -> dict[str, Any]:
     """Return the settings by name, ready for JSON, with the template and end token picked."""
     chosen = {name: value for name, value in given.items() if name not in RUNNING}
-    for name in INPUTS:
-        chosen[name] = None if given[name] is None else _described(given[name])
+    for name, noun in INPUTS.items():
+        chosen[name] = None if given[name] is None else _described_input(given[name], noun)
     if chosen["sources"] is not None:
         read = source.options
         chosen |= {"text_key": read.chat_key or read.text_key, "id_key": read.id_key}
@@ -53,15 +54,30 @@ def settings_of(
     }
 
 
-def _described(value: object) -> object:
-    """Return paths as they were given, and of what is in memory what it is."""
+def _described(value: object) -> str:
+    """Return a path as it was given, and of what is in memory what it is."""
     if isinstance(value, (str, PathLike)):
-        return fspath(value)
-    if isinstance(value, TextSource):
-        return value.name
-    if isinstance(value, (list, tuple)) and isinstance(value[0], (str, PathLike, TextSource)):
-        return [_described(item) for item in value]
-    return f"{type(value).__name__} in memory"
+        return str(fspath(value))
+    return value.name if isinstance(value, TextSource) else f"{type(value).__name__} in memory"
+
+
+def _described_input(value: object, noun: str) -> str | list[str]:
+    """Return sources as they were given; of what is in memory never the content.
+
+    >>> _described_input(["one", "two"], "text"), _described_input(["a.txt"], "record")
+    ('a list of 2 texts in memory', ['a.txt'])
+    """
+    named = (str, PathLike, TextSource)
+    if noun == "record":
+        if isinstance(value, named):
+            return _described(value)
+        if isinstance(value, (list, tuple)) and isinstance(value[0], named):
+            left_out = [f"and {len(value) - MAX_FILES:,} more"] if len(value) > MAX_FILES else []
+            return [_described(item) for item in value[:MAX_FILES]] + left_out
+    kind = type(value).__name__
+    article = "an" if kind[0] in "aeiouAEIOU" else "a"
+    amount = count_of(len(value), noun) if isinstance(value, Sized) else f"{noun}s"
+    return f"{article} {kind} of {amount} in memory"
 
 
 def portable(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,7 +159,7 @@ def _matters(name: str, before: Made, after: Made) -> bool:
     """
     if name == "on_bad":
         return False
-    facts = {"sources": "source", "tokenizer": "tokenizer", "template": "template"}
+    facts = {**dict.fromkeys(INPUTS, "source"), "tokenizer": "tokenizer", "template": "template"}
     return name not in facts or before.fact(facts[name]) != after.fact(facts[name])
 
 
@@ -159,8 +175,10 @@ def _contents(
     if before.fact("source") != after.fact("source") and not READING & set(named):
         old, new = before.note.get("files") or {}, after.note.get("files") or {}
         told = _told_files(old, new) if old and new else ""
-        told = f"sources: {told or 'what they hold has changed'}"
-        found["sources"] = before.fact("source"), after.fact("source"), told
+        settings = after.note.get("settings") or {}
+        called = next((name for name in INPUTS if name in settings), "sources")
+        told = f"{called}: {told or 'what they hold has changed'}"
+        found[called] = before.fact("source"), after.fact("source"), told
     return found
 
 
@@ -177,8 +195,11 @@ def _told_files(before: Mapping[str, str], after: Mapping[str, str]) -> str:
 def _by_name(
     before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> dict[str, tuple[object, object]]:
-    """Return the facts that differ, those of the build one by one: all that an old build says."""
-    found = differing_fields(before, after)
+    """Return the facts that differ, those of the build one by one: all that an old build says.
+
+    `before` has facts too that no caller of `build` gives, as the size of a block.
+    """
+    found = differing_fields({name: before.get(name) for name in after}, after)
     if "build" in found:
         del found["build"]
         found |= differing_fields(before.get("build") or {}, after.get("build") or {})

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenreel.builder.build import build
-from tokenreel.builder.reported import is_reported, write_report
+from tokenreel.builder.reported import PAGE_NAME, is_reported
 from tokenreel.cli.flags import add_flags, described
 from tokenreel.cli.output import emit, printable, size
 
@@ -38,14 +38,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_flags(parser, build, ["out", "tokenizer"])
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     for title, names in GROUPS.items():
-        add_flags(parser.add_argument_group(title), build, names.split(), workers=cores)
+        add_flags(parser.add_argument_group(title), build, names.split(), workers=cores, chat=False)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Build the store, write its report beside it and print the summary.
-
-    A store that is there already is not built again; its report is written if it is missing.
-    """
+    """Build the store and print the summary; one that is there already is not built again."""
     out = Path(args.out)
     names = [name for names in GROUPS.values() for name in names.split()]
     built = build(
@@ -55,10 +52,8 @@ def run(args: argparse.Namespace) -> int:
         progress=not (args.quiet or args.json),
         **{name: getattr(args, name) for name in names},
     )
-    report = {"path": str(out), "fingerprint": built.store.fingerprint, **built.report}
-    if not (built.already_built and is_reported(out)):
-        write_report(out, report, tokenizer=built.tokenizer)
-    result = {**report, "already_built": built.already_built}
+    named = {"path": str(out), "fingerprint": built.store.fingerprint}
+    result = {**named, **built.report, "already_built": built.already_built}
     emit(args, result, lambda console: _draw(console, result))
     return 0
 
@@ -99,4 +94,5 @@ def _draw(console: Console, report: dict[str, Any]) -> None:
         token = escape(printable(end["token"]))
         console.print(f"  documents end with {token} ({end['id']}), from {end['source']}")
     console.print(f"  tokenizer engine: {', '.join(report['tokenizer_engines'])}")
-    console.print(f"  fingerprint {report['fingerprint'][:16]} · report.html in the store")
+    page = f" · {PAGE_NAME} in the store" if is_reported(Path(report["path"])) else ""
+    console.print(f"  fingerprint {report['fingerprint'][:16]}{page}")

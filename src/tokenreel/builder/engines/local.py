@@ -25,6 +25,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,6 +41,7 @@ from tokenreel.text.tokenizers.engine import ONE_THREAD, one_thread
 Result = TypeVar("Result")
 
 CHUNKS_PER_WORKER = 3
+MAIN_SECONDS = 5.0  # that a worker may need to run the script it was started by up to its build
 LOOK_SECONDS = 0.1  # between two looks at how far the workers are
 STARTED_MAIN_AGAIN = 86  # exit code of a worker that began to run the script it was started by
 
@@ -62,7 +64,8 @@ class Workers:
         self._count = count
         self._others = set(multiprocessing.active_children())
         self._processes: set[BaseProcess] = set()
-        is_forked = _may_fork()
+        self.has_started_main = False  # whether a worker began to run the script of this process
+        self._is_forked = is_forked = _may_fork()
         context: Any = multiprocessing.get_context("fork" if is_forked else "spawn")
         self._jobs: multiprocessing.Queue[bytes] = context.Queue()
         self._done_bytes = context.Value("q", 0)
@@ -104,11 +107,24 @@ class Workers:
 
     def close(self) -> None:
         """End the workers where they are: a chunk is there whole or not at all."""
+        self._look_for_main()
         for process in self._processes:
             process.kill()
         self._executor.shutdown(cancel_futures=True)
         self._jobs.cancel_join_thread()  # a worker that had no chunk has not taken its job
         self._jobs.close()
+
+    def wait_for_main(self) -> None:
+        """Wait until a worker that runs the script of this process has come to its build."""
+        if self._is_forked:
+            return
+        ends = [process.sentinel for process in self._processes if process.is_alive()]
+        connection.wait(ends, timeout=MAIN_SECONDS)
+        self._look_for_main()
+
+    def _look_for_main(self) -> None:
+        codes = {process.exitcode for process in self._processes}
+        self.has_started_main |= STARTED_MAIN_AGAIN in codes
 
     def _submit(self, task: Callable[..., Result], *arguments: object) -> Future[Result]:
         """Give a task to a worker, which may be started for it."""
@@ -120,11 +136,15 @@ class Workers:
     def _death(self, spill_folder: Path) -> TokenreelError:
         """Return the error that says how a worker died, and over which documents."""
         self._executor.shutdown(cancel_futures=True)
-        if any(process.exitcode == STARTED_MAIN_AGAIN for process in self._processes):
-            return _no_main_guard()
+        self._look_for_main()
+        if self.has_started_main:
+            return no_main_guard()
         # The others are ended by SIGTERM because of the one that died.
         dead = [process for process in self._processes if process.exitcode != -signal.SIGTERM]
         trails = [f"{process.pid}.*.at" for process in dead]
+        has_trail = any(True for trail in trails for _ in spill_folder.glob(trail))
+        if not (self._is_forked or has_trail) and any(process.exitcode == 1 for process in dead):
+            return no_main_guard("fails there, as is printed above")
         causes = sorted({_cause(process.exitcode) for process in dead})
         return worker_died(spill_folder, trails, cause=" and ".join(causes) or "no trace")
 
@@ -133,16 +153,17 @@ def end_if_main_is_imported() -> None:
     """End this process if it is a worker that is about to run its script a second time.
 
     A spawned process imports the script that its parent runs. Where the script builds as soon as
-    it is imported, its parent says what is missing (`_no_main_guard`).
+    it is imported, its parent says what is missing (`no_main_guard`).
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         os._exit(STARTED_MAIN_AGAIN)
 
 
-def _no_main_guard() -> ConfigError:
+def no_main_guard(what: str = "builds when it is imported") -> ConfigError:
+    """Return the error about a script that does as soon as it is imported what it should not."""
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     return ConfigError(
-        "each worker process imports this script, and the script builds when it is imported",
+        f"each worker process imports this script, and the script {what}",
         where=script,
         remedy='put the call of build under if __name__ == "__main__":, or build with workers=1',
     )
