@@ -310,3 +310,14 @@ def test_bad_arguments_are_refused(recipe: Recipe, monkeypatch: pytest.MonkeyPat
         "(expected WORLD_SIZE=1, got WORLD_SIZE=4); "
         "call init_process_group first, or give rank and world_size"
     )
+
+
+def test_a_loader_is_given_no_workers(recipe: Recipe) -> None:
+    with pytest.raises(ConfigError) as caught:
+        FeedLoader(recipe, num_workers=2)
+    assert str(caught.value) == (
+        "a FeedLoader needs no worker processes: a thread makes batches ahead "
+        "(expected num_workers=0, got 2); leave num_workers out; prefetch says how many batches "
+        "are made ahead"
+    )
+    assert next(iter(FeedLoader(recipe, num_workers=0)))

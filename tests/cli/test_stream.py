@@ -9,6 +9,8 @@ import pytest
 from tests.stream.making import texts_of, write_texts
 
 from tokenreel.cli.main import main
+from tokenreel.errors import NoInputError
+from tokenreel.stream import StreamPipeline
 
 
 @pytest.fixture
@@ -57,3 +59,25 @@ def test_errors_have_their_exit_codes(config: Path, capsys: pytest.CaptureFixtur
     config.with_name("a.jsonl").write_text("no json\n")
     assert main(["stream", str(config)]) == 1
     assert "a.jsonl:1: broken JSON" in capsys.readouterr().err
+
+
+def test_remedies_name_what_a_stream_takes(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = config.with_name("a.jsonl")
+    for line, wanted in [
+        ("no json\n", 'repair the line, or set data.on_bad = "skip" to count it and go on'),
+        (
+            '{"body": "x"}\n',
+            'with data.text_key, or set data.on_bad = "skip" to count it and go on',
+        ),
+    ]:
+        broken.write_text(line)
+        assert main(["stream", str(config), "--json"]) == 1
+        captured = capsys.readouterr()
+        assert captured.err.endswith(f"{wanted}\n")
+        assert json.loads(captured.out)["remedy"].endswith(wanted)
+    broken.unlink()
+    with pytest.raises(NoInputError) as caught:
+        StreamPipeline(config)
+    assert str(caught.value).endswith("check the path; a text itself is given as data.local_text")

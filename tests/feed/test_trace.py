@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -174,8 +175,7 @@ def test_what_does_not_exist_is_not_looked_for(recipe: Recipe) -> None:
     with pytest.raises(ConfigError) as caught:
         feed.where("wbe", 0)
     assert str(caught.value) == (
-        "no such source (expected web, first, last, books, packed, got 'wbe'); "
-        "did you mean 'web'?"
+        "no such source (expected web, first, last, books, packed, got 'wbe'); did you mean 'web'?"
     )
     for document in (-1, 6):
         with pytest.raises(
@@ -215,3 +215,27 @@ def test_segments_are_decoded_on_request(recipe: Recipe) -> None:
                 assert spelled.text == " ".join(map(str, shown_tokens(feed, segment)))
                 assert replace(spelled, text=None) == segment
                 assert spelled.as_dict() == {**segment.as_dict(), "text": spelled.text}
+
+
+def test_every_step_that_has_a_batch_is_explained_also_behind_the_run(recipe: Recipe) -> None:
+    short, long = Feed(replace(recipe, steps=2)), Feed(recipe)
+    for step in (2, 9):
+        assert (short.batch(step).input_ids == long.batch(step).input_ids).all()
+        assert short.explain(step) == long.explain(step)
+
+
+@pytest.mark.parametrize("step", [1.5, "1", True, None])
+def test_a_step_that_is_no_whole_number_is_refused(recipe: Recipe, step: Any) -> None:
+    feed = Feed(recipe)
+    for call in (feed.explain, feed.batch, feed.locate):
+        with pytest.raises(ConfigError, match=r"bad step \(expected a whole number, got "):
+            call(step)
+
+
+def test_a_feed_is_made_of_a_recipe(recipe: Recipe) -> None:
+    store: Any = Feed(recipe).stores[0]
+    with pytest.raises(ConfigError) as caught:
+        Feed(store)
+    assert str(caught.value).startswith(
+        "bad recipe (expected a Recipe, or the path of a file with one, got a Store); make one: "
+    )

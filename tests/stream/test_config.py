@@ -220,3 +220,20 @@ def test_the_keys_of_the_original_are_known() -> None:
         tokenizer_hf_trust_remote_code=False,
     )
     assert read_config(config) == read_config(config_of(Path("a.jsonl")))
+
+
+@pytest.mark.parametrize("written", ["train.global_batch_size", "global_batch_size"])
+def test_a_recipes_name_for_the_batch_is_refused_with_the_streams_own(written: str) -> None:
+    content = {"data": {"backend": "local_text", "local_text": "a", "tokenizer": BYTE}}
+    for config, overrides in (
+        (content, [f"{written}=8"]),
+        (override(content, [f"{written}=8"]), []),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            read_config(config, overrides=overrides)
+        assert str(caught.value).startswith(
+            f"'{written}' is a key of recipes; a stream takes train.batch_size, the rows of a "
+            "microbatch, and train.grad_accum"
+        )
+    both = {"train": {"batch_size": 4, "global_batch_size": 64}}  # then it is the trainer's
+    assert read_config({**content, **both}).train.batch_size == 4

@@ -10,7 +10,7 @@ from rich.markup import escape
 from tokenreel.cli.output import emit
 from tokenreel.cli.recipe_option import add_recipe, open_feed
 from tokenreel.cli.tokenizer_option import add_tokenizer
-from tokenreel.feed.trace import Explained, Segment
+from tokenreel.feed.trace import Explained, Segment, check_within
 
 SHOWN_CHARACTERS = 96
 
@@ -25,7 +25,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Explain the step."""
-    explained = open_feed(args).explain(
+    feed = open_feed(args)
+    check_within(feed, args.step)  # of the run: what no training shows is not explained
+    explained = feed.explain(
         args.step, tokenizer=args.tokenizer, force_tokenizer=args.force_tokenizer
     )
     shown = explained if args.row is None else explained.only(args.row)

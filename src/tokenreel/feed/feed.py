@@ -29,7 +29,7 @@ from tokenreel.feed.show import ShownBatch, feed_html, load_tokenizer, told_feed
 from tokenreel.feed.sources import check_tokenizers, deal_rows, open_source, order_rows, plan_rows
 from tokenreel.feed.state import Change, check_room, check_state, make_state, named_changes
 from tokenreel.feed.streaming import stream_batches
-from tokenreel.feed.trace import Explained, Hit, explain, where
+from tokenreel.feed.trace import Explained, Hit, check_number, explain, where
 from tokenreel.order.order import VERSIONS, Located, Order
 from tokenreel.order.schedule import normalised, shares_of
 from tokenreel.rows.plan import RowPlan
@@ -65,7 +65,7 @@ class Feed:
     """
 
     def __init__(self, recipe: Given, *, threads: int = 1, check_ids: bool | int = False) -> None:
-        self.recipe = recipe if isinstance(recipe, Recipe) else Recipe.read(recipe)
+        self.recipe = _recipe_of(recipe)
         self._threads = checked_threads(threads)
         self._check_ids = check_ids
         self.stores: tuple[Store, ...] = tuple(
@@ -124,8 +124,9 @@ class Feed:
         out: Batch | None = None,
         extra: Sequence[str] = (),
     ) -> Batch:
-        """Return a rank's rows of a step.
+        """Return a rank's rows of a step: any step, also one behind the recipe's `steps`.
 
+        Only where rows end, with passes or max_epochs, there is no step behind the last.
         `out`, an earlier batch of the same shape that is no longer needed, lends its memory.
         Without, the memory of a batch that nobody holds any more is used again. `extra` fields
         are made on request: document_ids, and attention_mask (else found when it is looked at).
@@ -199,9 +200,7 @@ class Feed:
         rows are filled up to a multiple. `extra` is that of `batch`. A change of weights holds
         from the next batch on; a loaded state ends the stream.
         """
-        part = self._batcher.part(
-            rank, world_size, devices=devices
-        )  # refused here, not at the first
+        part = self._batcher.part(rank, world_size, devices=devices)  # refused before the first
         for name, value, least in (("prefetch", prefetch, 0), ("keep", keep, 1)):
             if value is not None and value < least:
                 raise ConfigError(f"bad {name}", expected=f">= {least}", actual=value)
@@ -260,8 +259,7 @@ class Feed:
         return self.num_steps
 
     def _check_step(self, step: int) -> None:
-        if step < 0:
-            raise ConfigError("bad step", expected=">= 0", actual=step)
+        check_number(step)
         ending = self.ending
         if ending is not None and step >= ending.steps:
             raise beyond(ending, step)
@@ -288,7 +286,10 @@ class Feed:
     ) -> Explained:
         """Say which documents a step shows, row by row; with a tokenizer, also their text.
 
-        A tokenizer other than that of the stores is refused, unless `force_tokenizer` insists.
+        Every step that `batch` makes is explained, also one behind the recipe's `steps`; the
+        command line refuses those, since the run does not show them.
+        A tokenizer other than that of the stores is refused, unless `force_tokenizer` insists; an
+        id that it lacks is then shown as ⟨2000⟩.
         """
         return explain(self, step, tokenizer=tokenizer, force_tokenizer=force_tokenizer)
 
@@ -382,3 +383,17 @@ class Feed:
         options = {"threads": self._threads, "check_ids": self._check_ids}
         sent = (self.recipe, options, self.state_dict(), self._is_placed)
         return reopened, (type(self), *sent)
+
+
+def _recipe_of(given: Given) -> Recipe:
+    if isinstance(given, Recipe):
+        return given
+    if isinstance(given, (str, PathLike)):
+        return Recipe.read(given)
+    raise ConfigError(
+        "bad recipe",
+        expected="a Recipe, or the path of a file with one",
+        actual=f"a {type(given).__name__}",
+        remedy="make one: Recipe(seq_len=…, global_batch_size=…, seed=…, "
+        "sources=[Source(name=…, path=…)])",
+    )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokenreel.config.hints import brief
 from tokenreel.display import MOST_LINES, count_of, few, named, never_raising
 from tokenreel.errors import ConfigError, StoreError
 from tokenreel.feed.ending import beyond
@@ -164,7 +165,7 @@ def explain(
     force_tokenizer: bool = False,
 ) -> Explained:
     """Say which documents a step shows; with a tokenizer, also their text."""
-    check_within(feed, step)
+    _check_computable(feed, step)
     decode = None
     if tokenizer is not None:
         decode = _decoder(feed, tokenizer, force=force_tokenizer)
@@ -185,6 +186,24 @@ def explain(
     return Explained(step=step, rows=[rows[row] for row in sorted(rows)])
 
 
+def check_number(step: int) -> None:
+    """Raise ConfigError for a step that is no whole number from 0 on."""
+    if isinstance(step, bool) or not isinstance(step, (int, np.integer)):
+        raise ConfigError("bad step", expected="a whole number", actual=brief(step))
+    if step < 0:
+        raise ConfigError("bad step", expected=">= 0", actual=step)
+
+
+def _check_computable(feed: Feed, step: int) -> None:
+    """Raise ConfigError for a step that has no batch, whatever the recipe's `steps`."""
+    check_number(step)
+    size = feed.recipe.global_batch_size
+    if (step + 1) * size > MAX_TIME:
+        raise ConfigError("bad step", expected=f"below {int(MAX_TIME) // size:,}", actual=step)
+    if feed.ending is not None and step >= feed.ending.steps:
+        raise beyond(feed.ending, step)
+
+
 def check_within(feed: Feed, step: int) -> None:
     """Raise ConfigError for a step that the run does not have.
 
@@ -192,13 +211,7 @@ def check_within(feed: Feed, step: int) -> None:
     shown `max_epochs` times, if that comes first. Without any of them every step is in it, up
     to the last position that can be computed.
     """
-    size = feed.recipe.global_batch_size
-    if step < 0:
-        raise ConfigError("bad step", expected=">= 0", actual=step)
-    if (step + 1) * size > MAX_TIME:
-        raise ConfigError("bad step", expected=f"below {int(MAX_TIME) // size:,}", actual=step)
-    if feed.ending is not None and step >= feed.ending.steps:
-        raise beyond(feed.ending, step)
+    _check_computable(feed, step)
     if feed.num_steps is not None and step >= feed.num_steps:
         raise ConfigError(
             f"the run ends after {feed.num_steps:,} steps, as its recipe says",

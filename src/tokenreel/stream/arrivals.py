@@ -17,6 +17,7 @@ from tokenreel.seeds import derive_key
 from tokenreel.stream.deal import Deal, Dealt
 from tokenreel.stream.place import Place
 from tokenreel.stream.settings import DataSettings
+from tokenreel.stream.told import told_in_keys
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.sources.protocol import Range, TextSource
 from tokenreel.text.sources.shuffle import Shuffled
@@ -51,7 +52,8 @@ class Arrivals:
         for epoch in count(place.epoch):
             if epoch and not self._settings.repeat:
                 return
-            yield epoch, self._epoch(place if epoch == place.epoch else Place(epoch=epoch))
+            documents = self._epoch(place if epoch == place.epoch else Place(epoch=epoch))
+            yield epoch, _told(documents)
 
     def _epoch(self, place: Place) -> Iterator[Arrived]:
         reader = self._ordered(place.epoch).read(STREAM, cursor=place.cursor)
@@ -82,6 +84,12 @@ class Arrivals:
             return self._dealt
         key = derive_key("stream epoch", self._settings.seed, epoch)
         return Shuffled(self._dealt, buffer=self._settings.shuffle_buffer_size, seed=key)
+
+
+def _told(documents: Iterator[Arrived]) -> Iterator[Arrived]:
+    """Yield documents; an error on the way names keys of the configuration."""
+    with told_in_keys():
+        yield from documents
 
 
 def grouped(

@@ -19,6 +19,7 @@ from tokenreel.stream.encoder import Encoder
 from tokenreel.stream.lane import Lane, Packer
 from tokenreel.stream.rows import Masking
 from tokenreel.stream.source import CountedBackoff, for_split, open_text
+from tokenreel.stream.told import told_in_keys
 from tokenreel.stream.vocabulary import check_end_is_told_apart, open_vocabulary
 from tokenreel.stream.windows import WindowPacker
 from tokenreel.text.sources import TextSource
@@ -74,7 +75,8 @@ class OpenedStream:
         if not data.train_on_eos:
             check_end_is_told_apart(self.vocabulary, data.tokenizer)
         self.config = replace(config, model=self.vocabulary.as_settings())
-        self.source = source or open_text(data, self.backoff)
+        with told_in_keys():
+            self.source = source or open_text(data, self.backoff)
         self.masking = Masking(
             seq_len=self.config.train.seq_len,
             pad_id=self.vocabulary.pad_id,

@@ -26,6 +26,8 @@ from tokenreel.stream.settings import (
 
 SHARED = {"train": TrainSettings, "model": ModelSettings}
 SECTIONS = {"data": DataSettings, **SHARED, "stream": CacheSettings}
+# What a recipe calls otherwise: its batch is that of a step, over all ranks and microbatches.
+OF_RECIPES = {"global_batch_size": "train.batch_size"}
 PLACES = {**SECTIONS, "data.tokenizer": TokenizerSettings}
 
 
@@ -53,8 +55,22 @@ def _check_beside(key: str, value: Any, own: Mapping[str, Any], where: Any) -> N
     for name, kind in SECTIONS.items():
         if key in _keys(kind) and key not in own.get(name, {}):
             near = f"{name}.{key}"
+    _check_recipe(key, key, own, where)
     if near is not None:
         raise _misspelt(key, near, where)
+
+
+def _check_recipe(written: str, key: str, own: Mapping[str, Any], where: Any) -> None:
+    """Refuse a name of recipes, unless the stream's own name for it is given as well."""
+    section, _, near = OF_RECIPES.get(key, "").partition(".")
+    if near and near not in (own.get(section) or {}):
+        raise ConfigError(
+            f"{written!r} is a key of recipes",
+            where=where,
+            remedy=f"a stream takes {section}.{near}, the rows of a microbatch, and "
+            f"{section}.grad_accum, the microbatches of a step; if it is meant for others, give "
+            f"'{section}.{near}' as well",
+        )
 
 
 def _check_data(table: Mapping[str, Any], where: Any) -> None:
@@ -71,6 +87,7 @@ def _shared(
 ) -> dict[str, Any]:
     missing = [name for name in known if name not in table]
     for key in sorted(set(table) - set(known)):
+        _check_recipe(f"{section}.{key}", key, {section: table}, where)
         near = _nearest(key, missing, cutoff=0.85, extends=True)
         if near is not None:
             raise _misspelt(f"{section}.{key}", f"{section}.{near}", where)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from tokenreel.display import named, never_raising
+from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.fields import FIELDS
 from tokenreel.feed.recipe import Recipe
@@ -29,7 +30,8 @@ class FeedLoader:
     An iteration ends where the run does or, with `epoch_steps`, at the next multiple of it; one
     over a recipe with `passes` begins anew each time, but for the one behind a loaded state.
     `rank` and `world_size` are those of torch.distributed (of `group`) unless given; they are
-    looked up when an iteration begins, and all ranks compare what they see.
+    looked up when an iteration begins, and all ranks compare what they see. `num_workers`, which
+    calls of a DataLoader have, must be 0.
     """
 
     def __init__(
@@ -43,7 +45,15 @@ class FeedLoader:
         epoch_steps: int | None = None,
         fields: Sequence[str] = FIELDS,
         device: torch.device | str | None = None,
+        num_workers: int = 0,
     ) -> None:
+        if num_workers:
+            raise ConfigError(
+                "a FeedLoader needs no worker processes: a thread makes batches ahead",
+                expected="num_workers=0",
+                actual=num_workers,
+                remedy="leave num_workers out; prefetch says how many batches are made ahead",
+            )
         self._transfer = Transfer(device)
         self.dataset = FeedDataset(
             feed,

@@ -119,3 +119,20 @@ def test_nothing_at_all_is_refused() -> None:
         open_source([])
     with pytest.raises(ConfigError, match="not a dataset of the hub"):
         open_source("hf:no slash here")
+
+
+def test_what_a_folder_search_leaves_out_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("a.txt", "b.md", "d.csv", "E.CSV", "g.json", "LICENSE", ".hidden.csv"):
+        (tmp_path / name).write_text("text")
+    source = open_source(tmp_path)
+    assert len(list(source.ranges(100))) == 1
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        f"{tmp_path.name}: 4 files were left out (2 .csv, 1 .json, 1 without an ending); "
+        'a glob with kind="text" or "jsonl" reads them'
+    )
+    caplog.clear()
+    open_source(tmp_path / "a.txt")
+    assert not caplog.records

@@ -13,7 +13,9 @@ A list of strings always means paths, never documents.
 from __future__ import annotations
 
 import difflib
+import logging
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from itertools import groupby
@@ -31,6 +33,10 @@ from tokenreel.text.sources.options import ReadOptions
 from tokenreel.text.sources.protocol import TextSource
 from tokenreel.text.sources.retry import Backoff
 from tokenreel.text.sources.table import records_of
+
+logger = logging.getLogger(__name__)
+
+MOST_ENDINGS = 8  # that are named, of files that were left out
 
 Spec = str | os.PathLike[str] | TextSource | Iterable[Any]
 
@@ -129,7 +135,24 @@ def _check_settings(settings: dict[str, Any], allowed: list[set[str]]) -> None:
 def _open_files(specs: Sequence[Any], kind: str | None, settings: dict[str, Any]) -> TextSource:
     files, ignored = find_files(specs, kind=kind)
     name = "+".join(Path(spec).name or "files" for spec in specs)
+    if ignored:
+        logger.warning("%s: %s", name, _said_of(ignored))
     return FileSource(files, name=name, options=_options(settings), ignored=ignored)
+
+
+def _said_of(ignored: Sequence[str]) -> str:
+    """Say how many files of which endings a search left out.
+
+    >>> _said_of(["a/d.csv", "e.csv", "g.json"])
+    '3 files were left out (2 .csv, 1 .json); a glob with kind="text" or "jsonl" reads them'
+    """
+    counts = Counter(Path(name).suffix.lower() or "without an ending" for name in ignored)
+    ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    told = [f"{count:,} {ending}" for ending, count in ranked]
+    more = [f"and {len(told) - MOST_ENDINGS:,} endings more"] if len(told) > MOST_ENDINGS else []
+    files = "1 file was" if len(ignored) == 1 else f"{len(ignored):,} files were"
+    endings = ", ".join([*told[:MOST_ENDINGS], *more])
+    return f'{files} left out ({endings}); a glob with kind="text" or "jsonl" reads them'
 
 
 def _open_one(door: str, spec: Any, settings: dict[str, Any]) -> TextSource:
