@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from tokenreel.feed.ids import IdRows
 from tokenreel.feed.recipe import Recipe, Source
 from tokenreel.rows import verified
 from tokenreel.rows.windows import Windows
+from tokenreel.store.convert import convert
 from tokenreel.store.door import open_store
 from tokenreel.testing import equal
 
@@ -341,3 +343,42 @@ def test_in_a_worker_of_torch_whose_own_handler_would_end_it(tmp_path: Path) -> 
         timeout=120,
     )
     assert done.stdout == "DamageError True\n", done.stderr
+
+
+@pytest.mark.parametrize("sidecar", ["turns", "weights", "mask"])
+@pytest.mark.parametrize("rows", ROWS)
+def test_an_evaluation_in_the_order_of_the_store_does_not_die_of_a_sidecar(
+    tmp_path: Path, rows: str, sidecar: str
+) -> None:
+    write_store(tmp_path / "s", [40] * 600, sidecar=sidecar, vocab_size=2**18)
+    source = Source(name="a", path=tmp_path / "s", rows=rows, shuffle=False)  # type: ignore[arg-type]
+    feed = unwatched(Feed(recipe_of(source, seq_len=64, global_batch_size=32, passes=1)))
+    feed.batch(0)
+    suffix = "turns" if sidecar == "turns" else "weights"
+    path = tmp_path / "s" / "train" / f"shard_00000.{suffix}"
+
+    def work() -> None:
+        cut_off(path)
+        loses(feed, path, steps=len(feed))
+
+    survives(work)
+
+
+@pytest.mark.parametrize("extra", [[], ["document_ids"]])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_a_foreign_index_that_is_cut_off_is_an_error_of_what_asks_it(
+    tmp_path: Path, extra: list[str], shuffle: bool
+) -> None:
+    write_store(tmp_path / "s", [40] * 1500)
+    convert(tmp_path / "s", tmp_path / "m", to="megatron")
+    source = Source(name="a", path=tmp_path / "m", rows="document_windows", shuffle=shuffle)
+    feed = unwatched(Feed(recipe_of(source, seq_len=64, global_batch_size=32, passes=1)))
+    feed.batch(0, extra=extra)
+
+    def work() -> None:
+        cut_off(tmp_path / "m" / "train.idx")
+        with suppress(DamageError):
+            for step in range(len(feed)):
+                feed.batch(step, extra=extra)
+
+    survives(work)

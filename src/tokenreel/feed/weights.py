@@ -14,6 +14,9 @@ from tokenreel.store.split import Split
 def spans_of(split: Split, pieces: Pieces) -> Spans | None:
     """Return the weighing spans of pieces; None where every token weighs 1."""
     first = split.shards[0]
+    if first.weight_file is not None or first.turn_file is not None:
+        for shard in np.unique(pieces.shard).tolist():
+            split.shards[shard].check_sidecars()
     if first.weight_file is not None:
         return _from_weights(split, pieces)
     if first.turn_file is not None:

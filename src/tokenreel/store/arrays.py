@@ -3,10 +3,10 @@
 Mapping is the default: no copy, no memory of its own, shared by processes, no descriptor
 (mappings.py). A mapped file that is truncated meanwhile is a DamageError where a kernel
 reads it, which is what makes batches (native/guard.c). Whatever else reads the array, numpy
-above all, is killed by SIGBUS: that is the one exception. It holds for the views of `Split.read`
-and for batches that are made step by step (feed/assemble.py): evaluations in the order of the
-store, document_ids over foreign indexes. `pread` costs a copy, maps nothing and raises an error
-always.
+above all, is killed by SIGBUS: that is the one exception. Where batches are made without the
+kernels, the sizes of sidecars are looked at right before (`Shard.check_sidecars`), so that only a
+file that is cut off within these microseconds is noticed too late. `pread` costs a copy, maps
+nothing and raises an error always.
 """
 
 from __future__ import annotations
