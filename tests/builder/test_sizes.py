@@ -14,9 +14,17 @@ from tokenreel.errors import ConfigError
 def test_a_size_as_text_means_the_same_build_as_its_bytes(tmp_path: Path) -> None:
     given: dict[str, Any] = {"out": tmp_path / "s", "tokenizer": "byte", "progress": False}
     (tmp_path / "in.txt").write_text("some text")
-    as_text = {"chunk_bytes": "64K", "max_record_bytes": "1M", "max_uncompressed_bytes": "2GiB"}
+    as_text: dict[str, Any] = {
+        "chunk_bytes": "64K",
+        "max_record_bytes": "1M",
+        "max_uncompressed_bytes": "2GiB",
+    }
     build(tmp_path / "in.txt", **given, **as_text)
-    as_bytes = {"chunk_bytes": 64_000, "max_record_bytes": 10**6, "max_uncompressed_bytes": 2**31}
+    as_bytes: dict[str, Any] = {
+        "chunk_bytes": 64_000,
+        "max_record_bytes": 10**6,
+        "max_uncompressed_bytes": 2**31,
+    }
     assert build(tmp_path / "in.txt", **given, **as_bytes).already_built
 
 

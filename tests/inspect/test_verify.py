@@ -116,12 +116,13 @@ def test_progress_is_shown_or_not(make_store: MakeStore, progress: bool) -> None
 
 def test_wrong_arguments_are_raised_and_name_the_nearest(make_store: MakeStore) -> None:
     path, call = make_store(), cast(Any, verify)
-    for wrong, message in [
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"thread": 2}, "verify.* has no keyword 'thread'; did you mean 'threads'"),
         ({"threads": 0}, r"bad threads \(expected >= 1, got 0\)"),
         ({"threads": "2"}, r"bad threads \(expected a whole number or None, got '2'\)"),
         ({"layout": "nativ"}, "unknown layout"),
         ({"progress": "no"}, r"bad progress \(expected True, False, or an object with start"),
-    ]:
+    ]
+    for wrong, message in cases:
         with pytest.raises(ConfigError, match=message):
             call(path, **wrong)

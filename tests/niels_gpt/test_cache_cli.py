@@ -24,7 +24,7 @@ from tests.forked import Forks
 from tests.hub.environment import client_environment
 
 from niels_gpt.cache import PretrainTokenStreamDataset, SFTExampleDataset, formats, read_meta
-from niels_gpt.cache.cli import _model, _parser, _works, main
+from niels_gpt.cache.cli import _has_finished_work, _model, _parser, _works, main
 from tokenreel import open_store
 from tokenreel.builder.cache_builder import CacheBuilder
 from tokenreel.errors import InputError
@@ -408,3 +408,11 @@ def test_the_constants_are_those_of_the_contract() -> None:
         "HuggingFaceFW/fineweb-edu",
         "CC-MAIN-2024-10",
     )
+
+
+@pytest.mark.parametrize("left", ["pretrain/roam/meta.json", "sft/.a.build/all/.build/c/0.chunk"])
+def test_only_a_finished_cache_or_chunk_is_said_to_be_kept(tmp_path: Path, left: str) -> None:
+    (tmp_path / left).parent.mkdir(parents=True)
+    assert not _has_finished_work(tmp_path) and not _has_finished_work(tmp_path / "none")
+    (tmp_path / left).write_bytes(b"")
+    assert _has_finished_work(tmp_path)

@@ -70,8 +70,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:
-        print("interrupted; what was finished is kept", file=sys.stderr)
+        kept = "; what was finished is kept" if _has_finished_work(args.cache_dir) else ""
+        print(f"interrupted{kept}", file=sys.stderr)
         return 130
+
+
+def _has_finished_work(cache_dir: Path) -> bool:
+    """Tell whether a cache is finished, or a chunk of one that is not."""
+    return any(cache_dir.glob("*/*/meta.json")) or any(cache_dir.rglob("*.chunk"))
 
 
 def build_all(args: argparse.Namespace) -> int:

@@ -368,9 +368,9 @@ def test_ctrl_c_ends_the_training_while_words_are_counted(kind: Kind, tmp_path: 
 def test_sizes_are_text_and_progress_is_shown_or_not(
     progress: bool, corpus: Path, tmp_path: Path
 ) -> None:
-    sizes = {"vocab_size": 300, "round_to": 1}
+    sizes: dict[str, Any] = {"vocab_size": 300, "round_to": 1}
     given = {"sample_bytes": "1.5K", "progress": progress, **sizes}
-    trained = train_tokenizer([corpus], out=tmp_path / "a.json", **given)  # type: ignore[arg-type]
+    trained = train_tokenizer([corpus], out=tmp_path / "a.json", **given)
     same = train_tokenizer([corpus], out=tmp_path / "b.json", sample_bytes=1500, **sizes)
     assert trained.is_sample and trained.text_bytes == same.text_bytes
 
