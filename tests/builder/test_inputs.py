@@ -122,17 +122,16 @@ def test_texts_and_chats_are_recorded_by_their_number_never_by_their_content(
 ) -> None:
     secret = ["a secret", "another secret", "/etc/secret"]
     turns = [{"role": "user", "content": "secret?"}, {"role": "assistant", "content": "secret"}]
-    for number, (held, described) in enumerate(
-        [
-            ({"texts": secret}, "a list of 3 texts in memory"),
-            ({"texts": tuple(secret)}, "a tuple of 3 texts in memory"),
-            ({"texts": iter(secret)}, "a list_iterator of texts in memory"),
-            ({"chats": [turns]}, "a list of 1 chat in memory"),
-        ]
-    ):
+    cases: list[tuple[str, Any, str]] = [
+        ("texts", secret, "a list of 3 texts in memory"),
+        ("texts", tuple(secret), "a tuple of 3 texts in memory"),
+        ("texts", iter(secret), "a list_iterator of texts in memory"),
+        ("chats", [turns], "a list of 1 chat in memory"),
+    ]
+    for number, (name, held, described) in enumerate(cases):
         out = tmp_path / str(number)
-        built = build(out=out, tokenizer="byte", **held)  # type: ignore[arg-type]
-        assert built.report["settings"][next(iter(held))] == described
+        built = build(out=out, tokenizer="byte", **{name: held})
+        assert built.report["settings"][name] == described
         assert "secret" not in (out / "manifest.json").read_text()
     again = build(texts=tuple(secret), out=tmp_path / "0", tokenizer="byte")
     assert again.already_built, "a tuple of the same texts"
@@ -146,12 +145,12 @@ def test_texts_and_chats_are_recorded_by_their_number_never_by_their_content(
 
 
 @pytest.mark.parametrize("name", ["texts", "chats"])
+@pytest.mark.parametrize("nothing", [[], ()])
 def test_no_texts_and_no_chats_are_an_error_before_anything_is_written(
-    name: str, tmp_path: Path
+    name: str, nothing: Any, tmp_path: Path
 ) -> None:
-    for nothing in ([], ()):
-        with pytest.raises(EmptyError, match=f"there are no {name} to build a store of"):
-            build(out=tmp_path / "s", tokenizer="byte", **{name: nothing})
+    with pytest.raises(EmptyError, match=f"there are no {name} to build a store of"):
+        build(out=tmp_path / "s", tokenizer="byte", **{name: nothing})
     with pytest.raises(EmptyError, match="no rows"):
         build(arrow_table("text")[:0], out=tmp_path / "s", tokenizer="byte")
     assert not (tmp_path / "s").exists()
