@@ -71,7 +71,7 @@ def test_chats_are_built_and_the_report_is_json(
         ),
         (["--max-retries", "3"], 2, "--max-retries does not apply to this source"),
         (["--chat", "--template", "nope"], 2, "no template 'nope'"),
-        (["--chat", "--text-key", "text"], 1, "leave out --chat, or --text-key"),
+        (["--chat", "--text-key", "text"], 1, "leave out --chat if the records are documents"),
     ],
 )
 def test_wrong_flags_are_said_clearly(
