@@ -174,7 +174,7 @@ def test_a_connection_that_never_comes_back_is_an_error(hub: Any, stream: Stream
     hub.fail("train.jsonl", from_byte=10_000_000, cut_after=0, times=10**6)
     answer = stream(config_of(max_retries=2))
     assert "reading failed 3 times in a row" in answer["error"]
-    assert "raise max_retries" in answer["error"]
+    assert "raise data.max_retries" in answer["error"]
     assert answer["stats"]["retries"] == 2
 
 

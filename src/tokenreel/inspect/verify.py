@@ -64,9 +64,17 @@ def verify(
         a store, or a folder or file of another layout
     threads
         how many hash at the same time; None: one for each core
-    layout, dtype, vocab_size, eos_id, file_pattern
-        declarations about another layout, those of `open_store`; one that makes no sense is a
-        ConfigError
+    layout
+        which layout it is, if it is not recognised; this and the next four are those of
+        `open_store`, and raise ConfigError where they make no sense
+    dtype
+        the token dtype of a layout that does not declare it
+    vocab_size
+        the vocabulary of a layout that does not say it: every id is below
+    eos_id
+        the end token by which documents are found
+    file_pattern
+        which files of a flat folder are shards
     progress
         is told the bytes that were read; True: a bar in a terminal or notebook
 
