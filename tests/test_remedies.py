@@ -26,7 +26,15 @@ SPEAK_OF_FLAGS = ("tokenreel/cli/", "tokenreel/demo/", "tokenreel/inspect/prepar
 COMMAND = re.compile(r"\b(tokenreel|ray) [a-z][^\"')]*")  # a whole command, to be typed as it is
 FLAG = re.compile(r"(?<![\w-])--[a-z]")
 # Names of other libraries, of files of settings, and of classes that are named beside them.
-FOREIGN = {"eos_token_id", "pat_str", "special_tokens", "use_fast", "encode_batch", "asst_id"}
+FOREIGN = {
+    "read_next_batch",
+    "eos_token_id",
+    "pat_str",
+    "special_tokens",
+    "use_fast",
+    "encode_batch",
+    "asst_id",
+}
 
 
 def said(file: Path) -> Iterator[str]:
