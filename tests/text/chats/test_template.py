@@ -175,7 +175,9 @@ def test_of_a_thousand_control_tokens_an_error_names_ten_and_the_way_out() -> No
         bind(CHATML, many)
     for error in (caught.value, missing.value):
         assert len(str(error)) < 800
-        assert ".toml" in str(error.remedy) and "help(tokenreel.load_template)" in str(error.remedy)
+        assert ".toml" in str(error.remedy) and "the help of tokenreel.load_template" in str(
+            error.remedy
+        )
 
 
 def test_the_file_that_the_help_of_load_template_shows_is_a_template(tmp_path: Path) -> None:

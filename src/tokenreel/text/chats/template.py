@@ -216,5 +216,5 @@ def _control_id(template: Template, part: Control, tokenizer: Tokenizer) -> int:
         if known
         else "control tokens; it has none",
         remedy="use the tokenizer the template was made for, or describe a template with this "
-        "tokenizer's control tokens in a .toml file, as help(tokenreel.load_template) shows",
+        "tokenizer's control tokens in a .toml file, as the help of tokenreel.load_template shows",
     )

@@ -167,8 +167,9 @@ def fitting_template(tokenizer: Tokenizer) -> Template:
         "no built-in chat template fits the control tokens of the tokenizer",
         expected=wanted,
         actual=listed_controls(known) or "none",
-        remedy="describe its template in a .toml file, as help(tokenreel.load_template) shows, "
-        "and name that (template=…); or use a tokenizer that has the control tokens of one",
+        remedy="describe its template in a .toml file, as the help of "
+        "tokenreel.load_template shows, and name that (template=…); "
+        "or use a tokenizer that has the control tokens of one",
     )
 
 
