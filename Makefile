@@ -24,7 +24,7 @@ $(STAMP): $(INPUTS)
 	$(PYTHON) -c 'import sys; sys.exit("tokenreel needs Python 3.11 or newer, found " + sys.version) if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --no-deps torch==2.13.0
+	$(BIN)/python -m pip install --quiet -c constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	touch $(STAMP)
 

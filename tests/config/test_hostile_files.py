@@ -68,7 +68,9 @@ def test_a_mapping_that_is_too_deep_is_refused() -> None:
     content: dict[str, Any] = {}
     for _ in range(5_000):
         content = {"sources": content}
-    with pytest.raises(ConfigError, match="holds a value that no setting has"):
+    with pytest.raises(
+        ConfigError, match="holds a value that no setting has|recursion limit exceeded"
+    ):
         load(Recipe, content)
 
 
