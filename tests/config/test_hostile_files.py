@@ -69,7 +69,7 @@ def test_a_mapping_that_is_too_deep_is_refused() -> None:
     for _ in range(5_000):
         content = {"sources": content}
     with pytest.raises(
-        ConfigError, match="holds a value that no setting has|recursion limit exceeded"
+        ConfigError, match=r"holds a value that no setting has|recursion limit exceeded"
     ):
         load(Recipe, content)
 
