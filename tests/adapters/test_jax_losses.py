@@ -38,6 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.soak
 def test_a_mesh_of_three_has_the_losses_of_one_device(folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.adapters.jax_losses", str(folder)],

@@ -144,6 +144,7 @@ def test_the_run_is_logged_with_what_it_was_fed_with(
     assert told["stores"] == {name: store.fingerprint for name, store in opened.items()}
 
 
+@pytest.mark.soak
 def test_killed_and_run_again_it_has_the_batches_weights_and_logs_of_an_unbroken_run(
     stores: dict[str, Path],
     unbroken: Path,

@@ -261,6 +261,7 @@ def test_another_seed_is_refused_source_by_source_and_nothing_is_overwritten(
     }
 
 
+@pytest.mark.soak
 def test_a_failed_source_is_reported_the_others_are_built_and_the_next_run_ends_the_same(
     built: Result, run: Callable[..., Result], place: Path
 ) -> None:

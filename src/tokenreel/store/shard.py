@@ -141,26 +141,13 @@ class Shard:
             return
         for file in (self.turn_file, self.weight_file):
             if file is not None:
-                file.check_size()
+                _refuse_cut_off(file.path, file.file_bytes)
         self._check_index_size()
 
     def _check_index_size(self) -> None:
         expected: int | None = self.__dict__.get("_index_bytes")
-        if self.index_file is None or expected is None:
-            return
-        path = self.index_file.path
-        try:
-            actual = path.stat().st_size
-        except OSError:  # its name is gone; the mapping is not
-            return
-        if actual < expected:
-            raise DamageError(
-                "the file was cut off while it was mapped",
-                where=path,
-                expected=f"{expected:,} bytes",
-                actual=f"{actual:,} bytes",
-                remedy="restore the file, then start again",
-            )
+        if self.index_file is not None and expected is not None:
+            _refuse_cut_off(self.index_file.path, expected)
 
     def note(self, name: str, made: object) -> None:
         """Keep count of a file that was mapped for an attribute: it may be let go."""
@@ -289,4 +276,20 @@ def check_turns(turns: np.ndarray, *, num_tokens: int, where: Path) -> None:
             expected=f"{int(before[at]):,} <= start <= stop <= {num_tokens:,}",
             actual=f"start {int(starts[at]):,}, stop {int(stops[at]):,}",
             remedy='run "tokenreel verify"',
+        )
+
+
+def _refuse_cut_off(path: Path, expected: int) -> None:
+    """Raise DamageError if a mapped file is shorter than it was; one without a name is whole."""
+    try:
+        actual = path.stat().st_size
+    except OSError:  # its name is gone; the mapping is not
+        return
+    if actual < expected:
+        raise DamageError(
+            "the file was cut off while it was mapped",
+            where=path,
+            expected=f"{expected:,} bytes",
+            actual=f"{actual:,} bytes",
+            remedy="restore the file, then start again",
         )
