@@ -7,33 +7,11 @@ has none.
 
 from __future__ import annotations
 
-import unicodedata
-from html import escape
-
 from tokenreel.builder.samples import Chip, Sample
+from tokenreel.display import printed
 
-# Controls, formats (direction marks among them), separators of lines, what is not assigned.
-HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-PICTURES = {"\n": "⏎\n", "\t": "⇥", "\r": "␍", "\0": "␀"}
+NEW_LINE = "⏎\n"  # its picture, and the end of the line
 DIAMOND = "◆"
-
-
-def printed(value: object) -> str:
-    """Return text as HTML; characters that do not show are given by their number.
-
-    >>> printed("<b> & \\u202e")
-    '&lt;b&gt; &amp; \\\\u202e'
-    """
-    return escape("".join(map(_visible, str(value))))
-
-
-def _visible(character: str) -> str:
-    if character.isascii() and character.isprintable():
-        return character
-    if unicodedata.category(character) not in HIDDEN:
-        return character
-    code = ord(character)
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def chip_row(sample: Sample) -> str:
@@ -64,7 +42,7 @@ def _chip(chip: Chip) -> str:
         told = "trained" if chip.is_trained else "masked"
         text = f"{DIAMOND} {printed(chip.text)}"
         return f'<span class="chip c {kind}" title="{ids}, control, {told}">{text}</span>'
-    text = "".join(PICTURES.get(letter) or printed(letter) for letter in chip.text) or "∅"
+    text = "".join(NEW_LINE if letter == "\n" else printed(letter) for letter in chip.text) or "∅"
     # The line is broken behind the chip, which would go on in the next line otherwise.
     after = "\n" if text.endswith("\n") else ""
     return f'<span class="chip {kind}" title="{ids}">{text.removesuffix(after)}</span>{after}'

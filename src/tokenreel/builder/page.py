@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from tokenreel.builder.chips import chip_row, legend, printed
+from tokenreel.builder.chips import chip_row, legend
 from tokenreel.builder.file_counts import OTHERS
 from tokenreel.builder.page_style import STYLE
 from tokenreel.builder.samples import Sample
+from tokenreel.display import printed
 
 LEDGER = ("trained", "masked", "truncated", "dropped")
 OPEN_FILES = 20  # a longer list is folded
