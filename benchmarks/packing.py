@@ -19,8 +19,8 @@ from benchmarks.harness import Row, at_least, at_most, best_seconds
 from tokenreel.rows.packed import Packed
 from tokenreel.rows.packing import pack
 from tokenreel.rows.plan_cache import PlanCache
-from tokenreel.store.arrays import ArrayFile
-from tokenreel.store.documents import Offsets
+from tokenreel.store.document_index import Offsets
+from tokenreel.store.file_arrays import ArrayFile
 from tokenreel.store.shard import IndexFile, Shard
 from tokenreel.store.split import Split
 

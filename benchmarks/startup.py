@@ -18,10 +18,10 @@ import numpy as np
 
 from benchmarks.harness import Row, at_least, at_most
 from tokenreel.rows.plan_cache import FOLDER
-from tokenreel.store.blocks import BLOCK_BYTES
+from tokenreel.store.block_writer import BLOCK_BYTES
 from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.manifest import Facts, Manifest
-from tokenreel.store.record import ShardRecord
+from tokenreel.store.shard_record import ShardRecord
 from tokenreel.store.writer import StoreWriter
 
 SEQ_LEN = 16  # 10^12 rows must fit into the address space

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.harness import Row, at_least, at_most, best_seconds
 from tokenreel.inspect.verify import verify_store
-from tokenreel.store.blocks import BLOCK_BYTES, root_digest
+from tokenreel.store.block_writer import BLOCK_BYTES, root_digest
 from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.manifest import Facts, Manifest, ShardEntry
 from tokenreel.store.writer import StoreWriter

@@ -19,7 +19,7 @@ from tokenreel.text.chats import CHATML, read_chat, render
 from tokenreel.text.sources import open_source
 from tokenreel.text.tokenizers import load_tokenizer
 from tokenreel.text.tokenizers.huggingface import define_json_file
-from tokenreel.text.tokenizers.referenced import ReferencedTokenizer
+from tokenreel.text.tokenizers.tokenizer import ReferencedTokenizer
 
 MEGABYTE = 1e6
 READING_BYTES = 80 * 10**6

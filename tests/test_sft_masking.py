@@ -17,7 +17,7 @@ from niels_gpt.cache import SFTExampleDataset
 from niels_gpt.format import sft_loss_mask_for_ids
 from tokenreel.errors import ConfigError, MismatchError
 from tokenreel.feed.scanned import assistant_mask
-from tokenreel.store.cache_parts import SpecialIds
+from tokenreel.layouts.cache_parts import SpecialIds
 
 SYS, USR, ASST, EOT = 1, 2, 3, 4
 A, B = 30, 31

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from tokenreel.feed.feed import Feed
     from tokenreel.feed.recipe import Phase, Recipe, Source
     from tokenreel.inspect.verify import verify
-    from tokenreel.store.convert import convert
+    from tokenreel.layouts.convert import convert
+    from tokenreel.layouts.open_store import open_store
     from tokenreel.store.document_batch import DocumentBatch
-    from tokenreel.store.door import open_store
     from tokenreel.store.split import Document, Split
     from tokenreel.store.store import Store
     from tokenreel.store.writer import StoreWriter
@@ -66,10 +66,10 @@ _PLACES = {
     "StoreWriter": "store.writer",
     "TokenreelError": "errors",
     "build": "builder.build",
-    "convert": "store.convert",
+    "convert": "layouts.convert",
     "load_template": "text.chats.templates",
     "load_tokenizer": "text.tokenizers",
-    "open_store": "store.door",
+    "open_store": "layouts.open_store",
     "train_tokenizer": "text.tokenizers.train",
     "verify": "inspect.verify",
 }

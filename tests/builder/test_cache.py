@@ -34,12 +34,12 @@ from tokenreel.errors import (
     InputError,
     MismatchError,
 )
-from tokenreel.store.export.cache import write_meta
+from tokenreel.layouts.cache_writer import write_meta
 from tokenreel.store.filesystem import LOCAL
 from tokenreel.text.sources import Cursor, InMemory, Range
-from tokenreel.text.sources.folder import FileSource
+from tokenreel.text.sources.mixed_files import FileSource
 from tokenreel.text.sources.named import named_source
-from tokenreel.text.sources.protocol import Step
+from tokenreel.text.sources.source_protocol import Step
 from tokenreel.text.tokenizers import NGPT_SPECIALS, byte_tokenizer, load_tokenizer
 
 ABOUT = {"dataset_name": "test", "split_rule": "as told"}

@@ -14,7 +14,7 @@ from tokenreel.builder.build import Built, build
 from tokenreel.builder.chips import printed
 from tokenreel.builder.page import report_page
 from tokenreel.builder.report import Account
-from tokenreel.builder.reported import PAGE_NAME, write_report
+from tokenreel.builder.report_files import PAGE_NAME, write_report
 from tokenreel.builder.samples import FIRST_TOKENS, LAST_TOKENS, samples_of
 from tokenreel.text.tokenizers import load_tokenizer
 

@@ -13,12 +13,12 @@ from tests.builder.making import documents, tree, write_jsonl
 from tests.text.tokenizers.test_engine import WrongAt, bytes_with
 
 from tokenreel.builder.build import build
-from tokenreel.builder.piece import column_origins
+from tokenreel.builder.encoded import column_origins
 from tokenreel.errors import MismatchError
 from tokenreel.store.origins import Origins
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.sources import InMemory
-from tokenreel.text.sources.columns import Columns
+from tokenreel.text.sources.jsonl_columns import Columns
 from tokenreel.text.sources.record import Record
 
 places = st.builds(

@@ -16,7 +16,7 @@ from tests.builder.making import REPORTS, documents, places, tree, write_jsonl
 
 from tokenreel import StoreWriter
 from tokenreel.builder.build import build
-from tokenreel.builder.settings import Made, changes
+from tokenreel.builder.given_settings import Made, changes
 from tokenreel.cli.main import main
 from tokenreel.errors import ExistsError
 from tokenreel.inspect.verify import verify_store

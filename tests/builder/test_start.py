@@ -14,7 +14,7 @@ from tests.builder.making import second_thread, write_jsonl
 from tokenreel.builder.build import build
 from tokenreel.builder.engines.local import _may_fork
 from tokenreel.errors import InputError
-from tokenreel.text.sources.folder import FileSource
+from tokenreel.text.sources.mixed_files import FileSource
 from tokenreel.text.sources.open import open_source
 from tokenreel.text.tokenizers.train import train_tokenizer
 

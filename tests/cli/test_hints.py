@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from tokenreel import StoreWriter
-from tokenreel.cli.ending import is_kept
 from tokenreel.cli.main import main
 from tokenreel.cli.output import report_signal
+from tokenreel.cli.signals import is_kept
 from tokenreel.cli.spoken import FlagFormatter, in_flags
-from tokenreel.store.options import FOREIGN_DTYPES
+from tokenreel.store.open_options import FOREIGN_DTYPES
 
 
 @pytest.fixture

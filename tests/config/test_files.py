@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.feed.making import write_store
 
-from tokenreel.config.files import read_table
+from tokenreel.config.config_file import read_table
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe

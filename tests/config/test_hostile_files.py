@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tokenreel.config.files import read_table
+from tokenreel.config.config_file import read_table
 from tokenreel.config.load import load
 from tokenreel.errors import ConfigError
 from tokenreel.feed.recipe import Recipe

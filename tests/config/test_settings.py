@@ -16,10 +16,10 @@ from tokenreel.config.settings import check_settings, declares_settings, identit
 from tokenreel.errors import ConfigError
 from tokenreel.feed import recipe
 from tokenreel.feed.recipe import Phase, Recipe, Source
+from tokenreel.layouts.open_store import LAYOUTS
 from tokenreel.rows.packing import METHODS
 from tokenreel.rows.segments import TRUNCATIONS
-from tokenreel.store.arrays import MODES
-from tokenreel.store.door import LAYOUTS
+from tokenreel.store.file_arrays import MODES
 
 WRONG = """
 from tokenreel.feed.recipe import Phase, Recipe, Source

@@ -14,8 +14,8 @@ from rich.console import Console
 from tokenreel import Feed, StoreWriter
 from tokenreel.demo.comparison import TOLERANCE, Comparison
 from tokenreel.demo.corpus import MAX_ANSWER, docstring_chats, write_documents
-from tokenreel.demo.record import Trained, read_steps, row_digests
 from tokenreel.demo.run import Run
+from tokenreel.demo.step_record import Trained, read_steps, row_digests
 from tokenreel.errors import WorkerError
 from tokenreel.progress import SILENT
 from tokenreel.torch import Tensors

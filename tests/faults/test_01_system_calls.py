@@ -15,12 +15,12 @@ from tests.rows.planning import LENGTHS, plan_folder, plan_of
 from tests.store.building import LEAFLETS, OTHER_BOOKS, build, build_full
 
 from tokenreel import open_store
-from tokenreel.store.arrays import ArrayFile
-from tokenreel.store.convert import Target, convert
-from tokenreel.store.eos_scan import open_sidecar
-from tokenreel.store.export.cache import write_meta, write_pretrain_shards
-from tokenreel.store.export.staging import staged_folder
+from tokenreel.layouts.cache_writer import write_meta, write_pretrain_shards
+from tokenreel.layouts.convert import Target, convert
+from tokenreel.layouts.eos_scan import open_sidecar
+from tokenreel.store.file_arrays import ArrayFile
 from tokenreel.store.filesystem import LOCAL
+from tokenreel.store.staged_folder import staged_folder
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/fd").is_dir(), reason="asks Linux what a descriptor is open on"

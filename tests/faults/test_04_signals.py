@@ -17,11 +17,11 @@ import pytest
 from tests.store.independent import contents
 
 from tokenreel import StoreWriter, verify
-from tokenreel.cli.ending import REPEATED_SECONDS, SIGNALS, Ended, Watch, ended_by_signals
 from tokenreel.cli.main import main
+from tokenreel.cli.signals import REPEATED_SECONDS, SIGNALS, Ended, Watch, ended_by_signals
 from tokenreel.errors import WriteError
-from tokenreel.store.export.staging import staged_folder
 from tokenreel.store.filesystem import FileSystem
+from tokenreel.store.staged_folder import staged_folder
 
 
 @pytest.fixture(autouse=True)
@@ -194,13 +194,13 @@ def test_an_error_that_a_signal_was_turned_into_is_not_reported(
 ) -> None:
     class Import:  # of an extension module, say, whose C code knows ImportError alone
         def find_spec(self, name: str, *rest: object) -> None:
-            if name == "tokenreel.inspect.doctor":
+            if name == "tokenreel.inspect.installation":
                 try:
                     signal.raise_signal(signal.SIGTERM)
                 except KeyboardInterrupt:
                     raise ImportError("could not import") from None
 
-    for name in ("tokenreel.cli.doctor", "tokenreel.inspect.doctor"):
+    for name in ("tokenreel.cli.doctor_command", "tokenreel.inspect.installation"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(sys, "meta_path", [Import(), *sys.meta_path])
     assert main(["doctor"]) == 128 + signal.SIGTERM

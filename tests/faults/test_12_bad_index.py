@@ -16,7 +16,7 @@ from tests.store.independent import find_damage, read_manifest, seal
 from tokenreel import DocumentBatch, StoreWriter, open_store
 from tokenreel.errors import DamageError, InputError
 from tokenreel.inspect.verify import verify_store
-from tokenreel.store.layouts import native
+from tokenreel.store import reader as native
 from tokenreel.text.turns import TURN
 
 NUM_TOKENS = 9  # of the first shard of BOOKS: documents of 5, 4 and 0 tokens

@@ -18,8 +18,8 @@ from tokenreel.errors import MismatchError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Source
 from tokenreel.inspect.verify import verify_store
-from tokenreel.store import fingerprint
-from tokenreel.store.door import open_store
+from tokenreel.layouts import fingerprint
+from tokenreel.layouts.open_store import open_store
 from tokenreel.testing import equal
 
 LENGTHS = [7, 12] * 20_000  # an index of 320 KB to 800 KB

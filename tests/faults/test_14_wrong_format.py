@@ -20,7 +20,7 @@ from tests.store.independent import (
 from tokenreel import open_store
 from tokenreel.errors import ConfigError, FormatError
 from tokenreel.inspect.verify import verify_store
-from tokenreel.store.record import read_record
+from tokenreel.store.shard_record import read_record
 
 
 @pytest.fixture

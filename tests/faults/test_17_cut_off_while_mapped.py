@@ -23,10 +23,10 @@ from tokenreel.errors import DamageError, LimitError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.ids import IdRows
 from tokenreel.feed.recipe import Recipe, Source
+from tokenreel.layouts.convert import convert
+from tokenreel.layouts.open_store import open_store
 from tokenreel.rows import verified
 from tokenreel.rows.windows import Windows
-from tokenreel.store.convert import convert
-from tokenreel.store.door import open_store
 from tokenreel.testing import equal
 
 pytestmark = pytest.mark.skipif(native.extension() is None, reason="the guard is the kernels'")

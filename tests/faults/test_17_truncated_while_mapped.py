@@ -87,7 +87,7 @@ def test_every_file_is_read_safely_by_pread(tmp_path: Path, kind: str) -> None:
 def test_a_file_that_shrinks_between_check_and_map_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tokenreel.store.arrays import ArrayFile
+    from tokenreel.store.file_arrays import ArrayFile
 
     path = build(tmp_path / "books")
     file = open_store(path)["train"].shards[0].token_file

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tokenreel.errors import InputError
 from tokenreel.text.sources import Reader, open_source
 from tokenreel.text.sources.blocks import uncompressed_blocks
-from tokenreel.text.sources.options import ReadOptions
+from tokenreel.text.sources.read_options import ReadOptions
 
 MIB = 1 << 20
 LINES = b"".join(b'{"text": "document %d %x"}\n' % (n, n * n * 7919) for n in range(3000))

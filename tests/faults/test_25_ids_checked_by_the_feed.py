@@ -14,7 +14,7 @@ from tokenreel.errors import ConfigError, VocabularyError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe, Source
 from tokenreel.store import shard
-from tokenreel.store.arrays import ArrayFile
+from tokenreel.store.file_arrays import ArrayFile
 from tokenreel.testing import equal
 
 VOCAB = 500

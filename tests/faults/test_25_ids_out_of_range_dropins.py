@@ -16,7 +16,7 @@ from tokenreel.dropin import (
     StatefulDataLoader,
 )
 from tokenreel.errors import VocabularyError
-from tokenreel.store.options import EDGE_TOKENS
+from tokenreel.store.open_options import EDGE_TOKENS
 
 FAR = EDGE_TOKENS + 50  # further in than what is looked at when a store is opened
 TOKENIZER = SimpleNamespace(vocab_size=100, eos_id=0)

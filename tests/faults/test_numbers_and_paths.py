@@ -23,7 +23,7 @@ from tokenreel.errors import (
     StoreError,
 )
 from tokenreel.feed.memory import Memory
-from tokenreel.store.layouts.cache_pretrain import META_NAME
+from tokenreel.layouts.cache_pretrain import META_NAME
 
 NULL, HALF, LONG = "a\0b", "\ud800", "x" * 5000
 

@@ -14,7 +14,7 @@ import numpy as np
 from tokenreel import StoreWriter
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.recipe import Recipe, Source
-from tokenreel.rows.plan import RowPlan
+from tokenreel.rows.row_plan import RowPlan
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.turns import TURN, token_weights
 

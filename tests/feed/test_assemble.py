@@ -16,8 +16,8 @@ from tokenreel import native
 from tokenreel.errors import ConfigError
 from tokenreel.feed.buffers import BatchMemory
 from tokenreel.feed.feed import Feed
+from tokenreel.feed.kernel_tables import MARK_TOKENS, OTHERWISE, PADDED
 from tokenreel.feed.recipe import Rows, Source, Truncation
-from tokenreel.feed.tables import MARK_TOKENS, OTHERWISE, PADDED
 from tokenreel.order.mixture import Mixture
 
 pytestmark = pytest.mark.skipif(native.extension() is None, reason="numpy was asked for")

@@ -27,7 +27,7 @@ from tokenreel.errors import ConfigError, DamageError, EndlessError
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Mode, Phase, Recipe, Rows, Source, Truncation
-from tokenreel.rows.plan import RowPlan
+from tokenreel.rows.row_plan import RowPlan
 from tokenreel.testing import equal
 
 FIELDS = ("input_ids", "labels", "loss_weights", "segment_ids", "position_ids")

@@ -23,13 +23,13 @@ from tests.feed.test_assemble import arrays_of, noise
 
 from tokenreel import native
 from tokenreel.errors import DamageError
-from tokenreel.feed.assemble import Assembler
 from tokenreel.feed.feed import Feed
+from tokenreel.feed.kernel_tables import OTHERWISE
 from tokenreel.feed.recipe import Rows, Source
-from tokenreel.feed.tables import OTHERWISE
+from tokenreel.feed.row_maker import Assembler
 from tokenreel.rows.episodes import Episodes
 from tokenreel.rows.packed import Packed
-from tokenreel.rows.plan import RowPlan
+from tokenreel.rows.row_plan import RowPlan
 from tokenreel.rows.windows import Windows
 
 pytestmark = pytest.mark.skipif(native.extension() is None, reason="numpy was asked for")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenreel import native
 from tokenreel.feed.gather import Gathered, Spans, empty_rows, gather, gather_reference
 from tokenreel.rows.pieces import Pieces
-from tokenreel.store.options import FOREIGN_DTYPES
+from tokenreel.store.open_options import FOREIGN_DTYPES
 
 SHARD_TOKENS = 40
 KERNEL = pytest.mark.skipif(native.extension() is None, reason="numpy was asked for")

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tokenreel import native
 from tokenreel.feed.ids import IdRows, gather_ids, gather_ids_reference
 from tokenreel.feed.tokens import FEW_SHARDS
+from tokenreel.layouts.open_store import open_store
 from tokenreel.rows.heads import Heads
 from tokenreel.rows.pieces import Pieces
-from tokenreel.store.door import open_store
-from tokenreel.store.options import FOREIGN_DTYPES
+from tokenreel.store.open_options import FOREIGN_DTYPES
 
 SHARD_TOKENS = 700  # some pieces are longer than a block of the kernel
 KERNEL = pytest.mark.skipif(native.extension() is None, reason="numpy was asked for")

@@ -11,10 +11,10 @@ from tests.feed.making import recipe_of, write_store
 
 from tokenreel.errors import ConfigError, VocabularyError
 from tokenreel.feed import state
-from tokenreel.feed.ending import Ending
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.ids import IdRows
 from tokenreel.feed.recipe import Source
+from tokenreel.feed.run_end import Ending
 from tokenreel.feed.state import check_room, pack_changes, unpack_changes
 from tokenreel.rows.heads import Heads
 from tokenreel.testing import equal

@@ -11,7 +11,7 @@ import pytest
 from tokenreel.errors import DamageError
 from tokenreel.feed import watch
 from tokenreel.feed.watch import Patrol
-from tokenreel.store.arrays import ArrayFile
+from tokenreel.store.file_arrays import ArrayFile
 
 
 def files_in(folder: Path, count: int) -> list[ArrayFile]:

@@ -21,9 +21,9 @@ from tests.feed.test_damaged_tables import COLUMNS, WILD, column_of, damaged
 
 from tokenreel import native
 from tokenreel.errors import TokenreelError
-from tokenreel.feed.assemble import Assembler
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Source
+from tokenreel.feed.row_maker import Assembler
 
 # What a kernel may raise of arguments that do not fit.
 REFUSED = (ValueError, TypeError, OverflowError, MemoryError, BufferError, TokenreelError)

@@ -99,7 +99,7 @@ READS = """
 import json, sys
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe, Source
-from tokenreel.store.layouts import native
+from tokenreel.store import reader as native
 native.CHECKED_INDEX_BYTES = 0  # as for an index of more than 64 MiB: not read when opened
 opened = []
 sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)

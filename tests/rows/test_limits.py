@@ -20,10 +20,10 @@ from tokenreel.rows.heads import Heads
 from tokenreel.rows.packed import Packed
 from tokenreel.rows.packing import MAX_CAPACITY
 from tokenreel.rows.plan_file import check_plan, open_plan
+from tokenreel.rows.plan_table import COLUMNS
 from tokenreel.rows.slices import Slices
-from tokenreel.rows.table import COLUMNS
 from tokenreel.rows.windows import Windows
-from tokenreel.store.arrays import ArrayFile
+from tokenreel.store.file_arrays import ArrayFile
 from tokenreel.store.store import Store
 
 

@@ -20,9 +20,9 @@ import tokenreel
 from tokenreel.errors import ConfigError, StoreError
 from tokenreel.rows.packed import Packed
 from tokenreel.rows.packing import METHODS
-from tokenreel.rows.table import COLUMNS
-from tokenreel.store.arrays import ArrayFile
-from tokenreel.store.documents import Pairs
+from tokenreel.rows.plan_table import COLUMNS
+from tokenreel.store.document_index import Pairs
+from tokenreel.store.file_arrays import ArrayFile
 from tokenreel.store.shard import IndexFile, Shard
 from tokenreel.store.split import Split
 
@@ -221,7 +221,7 @@ def test_the_rows_do_not_depend_on_kernels(place: Place, method: str) -> None:
     program = (
         "import sys, hashlib, tokenreel\n"
         "from tokenreel.rows.packed import Packed\n"
-        "from tokenreel.rows.table import COLUMNS\n"
+        "from tokenreel.rows.plan_table import COLUMNS\n"
         "split = tokenreel.open_store(sys.argv[1])['train']\n"
         "plan = Packed(split=split, seq_len=31, method=sys.argv[2])\n"
         "for name in COLUMNS:\n"

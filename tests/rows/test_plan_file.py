@@ -36,8 +36,8 @@ from tokenreel.rows import verified
 from tokenreel.rows.packed import Packed
 from tokenreel.rows.plan_cache import plan_cache
 from tokenreel.rows.plan_file import HEADER, check_plan, open_plan
-from tokenreel.rows.table import COLUMNS
-from tokenreel.store.arrays import ArrayFile
+from tokenreel.rows.plan_table import COLUMNS
+from tokenreel.store.file_arrays import ArrayFile
 from tokenreel.store.store import Store
 
 

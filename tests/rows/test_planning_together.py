@@ -24,7 +24,7 @@ from tests.rows.planning import (
 
 from tokenreel.errors import WriteError
 from tokenreel.rows.plan_file import check_plan
-from tokenreel.rows.table import COLUMNS
+from tokenreel.rows.plan_table import COLUMNS
 from tokenreel.store.filesystem import FileSystem
 from tokenreel.store.store import Store
 

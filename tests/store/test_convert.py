@@ -29,10 +29,10 @@ from tokenreel.errors import (
     VocabularyError,
     WriteError,
 )
-from tokenreel.store import convert as convert_module
-from tokenreel.store.convert import TARGETS, convert
-from tokenreel.store.export import batches
-from tokenreel.store.export.megatron import MegatronWriter
+from tokenreel.layouts import convert as convert_module
+from tokenreel.layouts import split_batches as batches
+from tokenreel.layouts.convert import TARGETS, convert
+from tokenreel.layouts.megatron_writer import MegatronWriter
 from tokenreel.store.filesystem import LOCAL, FileSystem
 from tokenreel.text.turns import TURN
 
@@ -403,7 +403,7 @@ def test_what_a_killed_conversion_left_is_removed_by_the_next(tmp_path):
     source = build(tmp_path / "store")
     program = (
         "import os, sys\nfrom tokenreel import open_store\n"
-        "from tokenreel.store.convert import convert\n"
+        "from tokenreel.layouts.convert import convert\n"
         "from tokenreel.store.filesystem import FileSystem\n"
         "class Kills(FileSystem):\n"
         "    def observe(self, operation, path, *, target=None):\n"

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from tokenreel import open_store
 from tokenreel.errors import ConfigError, WriteError
-from tokenreel.store import eos_scan
-from tokenreel.store.arrays import ArrayFile
-from tokenreel.store.eos_scan import index_file, open_sidecar
+from tokenreel.layouts import eos_scan
+from tokenreel.layouts.eos_scan import index_file, open_sidecar
+from tokenreel.store.file_arrays import ArrayFile
 from tokenreel.store.filesystem import FileSystem
 
 

@@ -13,10 +13,12 @@ from tests.store.independent import edit_manifest
 
 from tokenreel import StoreWriter, native, open_store
 from tokenreel.errors import DamageError, FormatError, VocabularyError
-from tokenreel.store import canonical, documents, id_range
-from tokenreel.store.arrays import ArrayFile
+from tokenreel.layouts import cache_writer as cache
+from tokenreel.store import canonical, id_range
+from tokenreel.store import document_index as documents
+from tokenreel.store import staged_folder as staging
 from tokenreel.store.canonical import canonical_bytes, read_canonical
-from tokenreel.store.documents import (
+from tokenreel.store.document_index import (
     DocumentIndex,
     Offsets,
     Pairs,
@@ -24,11 +26,11 @@ from tokenreel.store.documents import (
     check_index,
     find_documents,
 )
-from tokenreel.store.export import cache, staging
+from tokenreel.store.file_arrays import ArrayFile
 from tokenreel.store.filesystem import LOCAL
 from tokenreel.store.id_range import check_file_ids
 from tokenreel.store.narrow import narrow, narrow_ended
-from tokenreel.store.record import read_record
+from tokenreel.store.shard_record import read_record
 from tokenreel.store.split import Split
 
 

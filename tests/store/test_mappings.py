@@ -20,9 +20,9 @@ from tokenreel import native
 from tokenreel.errors import DamageError, LimitError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Source
+from tokenreel.layouts.open_store import open_store
 from tokenreel.store import mappings
-from tokenreel.store.arrays import ArrayFile
-from tokenreel.store.door import open_store
+from tokenreel.store.file_arrays import ArrayFile
 from tokenreel.store.mappings import MAPPINGS, with_descriptor
 from tokenreel.testing import equal
 

@@ -19,7 +19,8 @@ from tokenreel.errors import (
     UnfinishedError,
     WriteError,
 )
-from tokenreel.store import shard_writer, target
+from tokenreel.store import build_folder as target
+from tokenreel.store import shard_writer
 from tokenreel.store.filesystem import FileSystem
 from tokenreel.text.turns import TURN
 

@@ -26,7 +26,7 @@ from tokenreel.stream.chunk import Chunk, from_text
 from tokenreel.stream.place import Place
 from tokenreel.testing import equal
 from tokenreel.text.sources import InMemory
-from tokenreel.text.sources.protocol import Cursor, Range, Step
+from tokenreel.text.sources.source_protocol import Cursor, Range, Step
 from tokenreel.text.tokenizers import Encoded
 
 TEXTS = [f"{number:03d} {text}" for number, text in enumerate(texts_of(40))]

@@ -48,7 +48,7 @@ from tokenreel.builder.cache_tokenizer import MODEL_NAME, keep_tokenizer
 from tokenreel.cli.output import emit
 from tokenreel.errors import ConfigError, TokenreelError
 from tokenreel.progress import bars
-from tokenreel.text.sources.folder import FileSource
+from tokenreel.text.sources.mixed_files import FileSource
 from tokenreel.text.sources.named import Absent, named_source
 from tokenreel.text.tokenizers import load_tokenizer
 

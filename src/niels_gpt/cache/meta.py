@@ -7,8 +7,8 @@ from typing import Any
 
 from tokenreel.builder.cache_tokenizer import file_sha256
 from tokenreel.errors import MissingFileError
+from tokenreel.layouts.cache_writer import meta_bytes
 from tokenreel.store.canonical import parse_strict, read_limited
-from tokenreel.store.export.cache import meta_bytes
 from tokenreel.store.filesystem import LOCAL
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tokenreel.store import cache_parts
+from tokenreel.layouts import cache_parts
 from tokenreel.store.split import Split
 
 

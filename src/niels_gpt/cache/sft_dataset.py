@@ -19,8 +19,8 @@ from niels_gpt.cache.mmap import open_examples
 from tokenreel.builder.torch_order import as_tensors, draw_rows
 from tokenreel.errors import ConfigError
 from tokenreel.feed.scanned import gather_scanned
+from tokenreel.layouts.cache_parts import special_ids
 from tokenreel.rows.heads import Heads
-from tokenreel.store.cache_parts import special_ids
 
 if TYPE_CHECKING:
     import torch

@@ -16,7 +16,7 @@ import numpy as np
 from niels_gpt.format.messages import normalize_messages
 from tokenreel.errors import ConfigError, InputError, MissingExtraError
 from tokenreel.feed.scanned import assistant_mask
-from tokenreel.store.cache_parts import SpecialIds
+from tokenreel.layouts.cache_parts import SpecialIds
 from tokenreel.text.chats.pairs import oldest_pairs
 from tokenreel.text.chats.render import render
 from tokenreel.text.chats.shapes import read_chat

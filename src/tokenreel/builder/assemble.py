@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from tokenreel.builder.plan import BuildPlan
+from tokenreel.builder.build_plan import BuildPlan
 from tokenreel.builder.report import Account
 from tokenreel.builder.spill import Arrays, Spill, Summary
 from tokenreel.builder.torch_order import torch_permutation

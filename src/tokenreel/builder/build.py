@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from tokenreel.builder.assemble import assemble
+from tokenreel.builder.build_plan import CHUNK_BYTES, BuildPlan, Shuffle
 from tokenreel.builder.encode import Advance, Job
 from tokenreel.builder.engines.local import (
     Workers,
@@ -20,7 +21,9 @@ from tokenreel.builder.engines.local import (
 )
 from tokenreel.builder.engines.ray import run_on_ray
 from tokenreel.builder.first import check_first_record
-from tokenreel.builder.folder import (
+from tokenreel.builder.given_settings import Made, note_of, portable, settings_of
+from tokenreel.builder.inputs import Iterated, open_inputs
+from tokenreel.builder.out_folder import (
     by_recorded_name,
     finished_store,
     keeping_what_is_finished,
@@ -28,11 +31,8 @@ from tokenreel.builder.folder import (
     open_writer,
     refuse_empty,
 )
-from tokenreel.builder.inputs import Iterated, open_inputs
-from tokenreel.builder.plan import CHUNK_BYTES, BuildPlan, Shuffle
 from tokenreel.builder.report import Account
-from tokenreel.builder.reported import REPORT_NOTE, report_beside, report_of
-from tokenreel.builder.settings import Made, note_of, portable, settings_of
+from tokenreel.builder.report_files import REPORT_NOTE, report_beside, report_of
 from tokenreel.builder.spill import Summary
 from tokenreel.builder.work import Chunk, divide, sendable
 from tokenreel.config.keywords import check_keywords
@@ -40,13 +40,13 @@ from tokenreel.config.paths import usable_path
 from tokenreel.config.sizes import parse_size
 from tokenreel.display import count_of, named, never_raising
 from tokenreel.errors import ConfigError
+from tokenreel.layouts.open_store import open_store
 from tokenreel.progress import Progress, shown
-from tokenreel.store.door import open_store
 from tokenreel.store.store import Store
 from tokenreel.store.writer import SHARD_BYTES
 from tokenreel.text.chats import Template, fitting_template, load_template
 from tokenreel.text.sources import Spec
-from tokenreel.text.sources.options import FileKind, OnBad
+from tokenreel.text.sources.read_options import FileKind, OnBad
 from tokenreel.text.tokenizers import Tokenizer, TokenizerSpec, load_tokenizer
 
 Engine = Literal["local", "ray"]

@@ -27,20 +27,20 @@ from tokenreel.builder.cache_builder import CacheBuilder
 from tokenreel.builder.cache_target import NOT_BUILT, building, read_kept, read_meta
 from tokenreel.builder.torch_order import choose_validation
 from tokenreel.errors import ConfigError, EmptyError
-from tokenreel.store.export.batches import Carried, document_batches
-from tokenreel.store.export.cache import (
+from tokenreel.layouts.cache_writer import (
     SPLITS,
     SftCacheWriter,
     write_meta,
     write_pretrain_shards,
     write_token_shards,
 )
-from tokenreel.store.export.staging import staged_folder
+from tokenreel.layouts.split_batches import Carried, document_batches
 from tokenreel.store.filesystem import LOCAL
 from tokenreel.store.split import Split
+from tokenreel.store.staged_folder import staged_folder
 from tokenreel.store.writer import SHARD_BYTES
-from tokenreel.text.sources.folder import FileSource
-from tokenreel.text.sources.protocol import TextSource
+from tokenreel.text.sources.mixed_files import FileSource
+from tokenreel.text.sources.source_protocol import TextSource
 
 logger = logging.getLogger(__name__)
 

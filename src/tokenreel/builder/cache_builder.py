@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from tokenreel.builder.build import build
+from tokenreel.builder.build_plan import BuildPlan
 from tokenreel.builder.cache_target import discard
-from tokenreel.builder.plan import BuildPlan
 from tokenreel.errors import ConfigError, MismatchError, VocabularyError, differing_fields
+from tokenreel.layouts.open_store import open_store
 from tokenreel.progress import SILENT, Progress
-from tokenreel.store.door import open_store
 from tokenreel.store.manifest import MANIFEST_NAME
 from tokenreel.store.store import Store
 from tokenreel.store.writer import SHARD_BYTES
 from tokenreel.text.chats import NGPT
-from tokenreel.text.sources.protocol import TextSource
+from tokenreel.text.sources.source_protocol import TextSource
 from tokenreel.text.tokenizers import NGPT_SPECIALS, Tokenizer
 
 TOKEN_DTYPE = "uint16-le"

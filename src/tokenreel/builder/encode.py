@@ -15,17 +15,17 @@ from typing import TextIO
 
 import numpy as np
 
+from tokenreel.builder.build_plan import BuildPlan
+from tokenreel.builder.encoded import Piece, PieceMaker
 from tokenreel.builder.file_counts import FileCounts
-from tokenreel.builder.piece import Piece, PieceMaker
-from tokenreel.builder.plan import BuildPlan
 from tokenreel.builder.spill import ChunkWriter, Spill, Summary
 from tokenreel.builder.work import Chunk
 from tokenreel.errors import InputError, MismatchError, TokenreelError, WorkerError
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.sources.blocks import COMPRESSIONS
-from tokenreel.text.sources.columns import ColumnReader
-from tokenreel.text.sources.protocol import Reader, TextSource
+from tokenreel.text.sources.jsonl_columns import ColumnReader
 from tokenreel.text.sources.record import Record, Skipped, Tally
+from tokenreel.text.sources.source_protocol import Reader, TextSource
 from tokenreel.text.tokenizers import Tokenizer
 
 BATCH_CHARACTERS = 1 << 21  # a call of the fastest tokenizer has its price

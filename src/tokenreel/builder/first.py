@@ -11,14 +11,14 @@ from itertools import islice
 
 import numpy as np
 
-from tokenreel.builder.piece import PieceMaker
-from tokenreel.builder.plan import BuildPlan
+from tokenreel.builder.build_plan import BuildPlan
+from tokenreel.builder.encoded import PieceMaker
 from tokenreel.text.chats.policy import turn_weights
 from tokenreel.text.chats.template import bind
 from tokenreel.text.sources.chain import Chained
-from tokenreel.text.sources.folder import FileSource
-from tokenreel.text.sources.protocol import TextSource
+from tokenreel.text.sources.mixed_files import FileSource
 from tokenreel.text.sources.record import Record, Skipped
+from tokenreel.text.sources.source_protocol import TextSource
 from tokenreel.text.tokenizers import Tokenizer
 
 MAX_SKIPPED = 100

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from tokenreel.errors import ConfigError, EmptyError
 from tokenreel.text.sources import Spec, open_memory, open_source
-from tokenreel.text.sources.protocol import TextSource
+from tokenreel.text.sources.source_protocol import TextSource
 from tokenreel.text.sources.table import records_of, table_name
 
 Item = TypeVar("Item", covariant=True)

@@ -19,8 +19,8 @@ import orjson
 from tokenreel.builder.spill import Summary
 from tokenreel.text.sources.chain import Chained
 from tokenreel.text.sources.named import Absent
-from tokenreel.text.sources.protocol import Cursor, Range, Reader, TextSource
 from tokenreel.text.sources.record import Record
+from tokenreel.text.sources.source_protocol import Cursor, Range, Reader, TextSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

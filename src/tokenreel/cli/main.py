@@ -18,8 +18,8 @@ import sys
 from collections.abc import Sequence
 
 import tokenreel
-from tokenreel.cli.ending import Watch, ended_by_signals, is_kept
 from tokenreel.cli.output import drop_output, report_error, report_misuse, report_signal
+from tokenreel.cli.signals import Watch, ended_by_signals, is_kept
 from tokenreel.cli.spoken import FlagFormatter, for_command
 from tokenreel.cli.usage import MisuseError, Parser, nearest_words
 from tokenreel.errors import ConfigError, TokenreelError
@@ -164,7 +164,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def _load(name: str):  # type: ignore[no-untyped-def]
-    return importlib.import_module(f"tokenreel.cli.{name.replace('-', '_')}")
+    return importlib.import_module(f"tokenreel.cli.{name.replace('-', '_')}_command")
 
 
 def _start_logging(args: argparse.Namespace) -> None:

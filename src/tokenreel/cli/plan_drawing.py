@@ -14,7 +14,7 @@ from rich.console import Console
 
 from tokenreel.cli.output import columns_table, count, printable, short_count
 from tokenreel.feed.feed import Feed
-from tokenreel.inspect.shown import MOST_EPOCHS, share_curve
+from tokenreel.inspect.exposure import MOST_EPOCHS, share_curve
 
 MOST_SOURCES = 16  # so many are drawn one by one in a phase; the smaller ones are added up
 MOST_WARNINGS = 8

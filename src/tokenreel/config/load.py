@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, TypeVar
 
-from tokenreel.config.files import Table, read_table
+from tokenreel.config.config_file import Table, read_table
 from tokenreel.config.hints import choices_of, did_you_mean
 from tokenreel.config.overrides import override
 from tokenreel.errors import ConfigError, MissingExtraError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from tokenreel.demo.record import Trained
+from tokenreel.demo.step_record import Trained
 
 TOLERANCE = 1e-3  # of a loss: floats are added in another order, for fifty steps
 BAR = 24

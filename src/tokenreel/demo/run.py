@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from tokenreel.demo.record import Trained, read_steps
+from tokenreel.demo.step_record import Trained, read_steps
 from tokenreel.errors import WorkerError
 from tokenreel.progress import Progress
 
@@ -23,7 +23,7 @@ class Run:
         folder.mkdir(exist_ok=True)
         self._folder, self._world_size = folder, world_size
         self._complaints = folder / f"{world_size}.err"
-        program = (sys.executable, "-m", "tokenreel.demo.training", str(recipe), str(folder))
+        program = (sys.executable, "-m", "tokenreel.demo.train_program", str(recipe), str(folder))
         with self._complaints.open("w") as complaints:
             self._ranks = [
                 subprocess.Popen(

@@ -7,7 +7,7 @@ from pathlib import Path
 from tokenreel.cli.output import size
 from tokenreel.demo.corpus import write_chats, write_documents
 from tokenreel.demo.stage import Stage
-from tokenreel.store.door import open_store
+from tokenreel.layouts.open_store import open_store
 
 TEXT_BYTES = 8_000_000
 NUM_CHATS = 4000

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 from tokenreel.demo.comparison import TOLERANCE, Comparison
-from tokenreel.demo.record import Trained
 from tokenreel.demo.run import CHECKPOINT_STEPS, Run
 from tokenreel.demo.stage import Stage
+from tokenreel.demo.step_record import Trained
 from tokenreel.demo.stores import STEPS
 from tokenreel.progress import bars
 

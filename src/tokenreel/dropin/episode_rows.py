@@ -22,11 +22,11 @@ import numpy as np
 from tokenreel.dropin.training import TrainingConfig
 from tokenreel.errors import ConfigError, DamageError
 from tokenreel.feed.ids import IdRows
+from tokenreel.layouts.episode_files import MASK, records_of
 from tokenreel.order.ahead import Ahead
 from tokenreel.order.draws import draw
 from tokenreel.rows.heads import Heads
 from tokenreel.seeds import derive_key
-from tokenreel.store.layouts.episodes import MASK, records_of
 from tokenreel.store.shard import Shard
 from tokenreel.store.split import Split
 

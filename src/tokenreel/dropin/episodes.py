@@ -33,8 +33,8 @@ from tokenreel.dropin.state import VERSION, check_identity, check_version, count
 from tokenreel.dropin.training import settings_of
 from tokenreel.dropin.vocabulary import check_ids, choose_pad_id, vocab_size_of
 from tokenreel.errors import DamageError
-from tokenreel.store.layouts import episodes
-from tokenreel.store.options import OpenOptions
+from tokenreel.layouts import episode_files
+from tokenreel.store.open_options import OpenOptions
 from tokenreel.store.split import Split
 from tokenreel.store.store import Store
 
@@ -86,7 +86,7 @@ class GPTEpisodeDataLoader:
         options = OpenOptions(vocab_size=self._vocab_size)
         self._mask_faults = _mask_faults(Path(dataset_dir), options, self.settings.use_loss_mask)
         masks = [split for split, fault in self._mask_faults.items() if fault is None]
-        self._store = episodes.open_for_loader(Path(dataset_dir), options, masks=masks)
+        self._store = episode_files.open_for_loader(Path(dataset_dir), options, masks=masks)
         _warn_of_missing_masks(self._store, masks)
         self._rows: dict[str, EpisodeRows] = {}
         self._rows_of("train")
@@ -175,7 +175,7 @@ def _mask_faults(
     A damaged mask is the error of its split: train's is raised here, another split's by
     get_batch of that split, which a warning foretells.
     """
-    faults = episodes.mask_faults(path, options) if use_loss_mask else {}
+    faults = episode_files.mask_faults(path, options) if use_loss_mask else {}
     for split, fault in faults.items():
         if fault is None:
             continue
@@ -202,5 +202,5 @@ def _warn_of_missing_masks(store: Store, masks: list[str]) -> None:
 def _what_is_missing(split: Split) -> str:
     with_mask = sum(shard.weight_file is not None for shard in split.shards)
     if not with_mask:
-        return f"{split.name} has no {episodes.MASK}"
-    return f"{split.name} has a {episodes.MASK} in {with_mask} of {len(split.shards)} shards only"
+        return f"{split.name} has no {episode_files.MASK}"
+    return f"{split.name} has a {episode_files.MASK} in {with_mask} of {len(split.shards)} shards only"

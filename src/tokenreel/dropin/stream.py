@@ -21,12 +21,12 @@ from tokenreel.dropin.training import settings_of
 from tokenreel.dropin.vocabulary import check_ids, vocab_size_of
 from tokenreel.errors import ConfigError
 from tokenreel.feed.ids import IdRows
+from tokenreel.layouts.open_store import open_store
 from tokenreel.order.ahead import Ahead
 from tokenreel.order.draws import draw
+from tokenreel.rows.ranges import token_pieces
 from tokenreel.rows.slices import one_piece_each
-from tokenreel.rows.whole import token_pieces
 from tokenreel.seeds import derive_key
-from tokenreel.store.door import open_store
 from tokenreel.store.split import Split
 
 logger = logging.getLogger(__name__)

@@ -18,12 +18,12 @@ from pathlib import Path
 
 from tokenreel.config.paths import usable_path
 from tokenreel.errors import NoFileError, NoStoreError
-from tokenreel.store.door import open_store
-from tokenreel.store.layouts.flat import open_files
-from tokenreel.store.layouts.listing import SPLIT_NAMES
-from tokenreel.store.layouts.metadata import read_metadata
+from tokenreel.layouts.flat import open_files
+from tokenreel.layouts.listing import SPLIT_NAMES
+from tokenreel.layouts.metadata import read_metadata
+from tokenreel.layouts.open_store import open_store
 from tokenreel.store.manifest import MANIFEST_NAME
-from tokenreel.store.options import OpenOptions, check_vocab_size, parse_dtype
+from tokenreel.store.open_options import OpenOptions, check_vocab_size, parse_dtype
 from tokenreel.store.split import Split
 from tokenreel.store.store import Store
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokenreel.display import never_raising
-from tokenreel.feed.show import ShownBatch, load_tokenizer, told_batch
+from tokenreel.feed.shown_batch import ShownBatch, load_tokenizer, told_batch
 
 if TYPE_CHECKING:
     from tokenreel.text.tokenizers import Tokenizer

@@ -7,7 +7,6 @@ from copy import copy
 
 import numpy as np
 
-from tokenreel.feed.assemble import Assembler
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.buffers import Allocate, BatchMemory
 from tokenreel.feed.denominators import Denominators, add_up
@@ -17,10 +16,11 @@ from tokenreel.feed.memory import Memory
 from tokenreel.feed.parts import Part, part_of
 from tokenreel.feed.plain import CommonFields
 from tokenreel.feed.recipe import Recipe
+from tokenreel.feed.row_maker import Assembler
 from tokenreel.feed.watch import EpochWatch
 from tokenreel.order.deal import Deal
 from tokenreel.order.order import Located, Order
-from tokenreel.rows.plan import RowPlan
+from tokenreel.rows.row_plan import RowPlan
 
 
 class Batcher:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenreel.feed.weights import spans_of
-from tokenreel.rows.plan import RowPlan
+from tokenreel.rows.row_plan import RowPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

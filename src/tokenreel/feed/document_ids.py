@@ -9,7 +9,7 @@ import numpy as np
 from tokenreel.feed.trace import pieces_by_document
 from tokenreel.order.order import Located
 from tokenreel.rows.pieces import ragged_index
-from tokenreel.rows.plan import RowPlan
+from tokenreel.rows.row_plan import RowPlan
 
 
 def document_ids_of(

@@ -22,17 +22,17 @@ from tokenreel.feed.batch import Batch
 from tokenreel.feed.batcher import Batcher
 from tokenreel.feed.buffers import Allocate, Ring, checked
 from tokenreel.feed.denominators import Denominators
-from tokenreel.feed.ending import Ending, beyond, find_ending
 from tokenreel.feed.prefetch import checked_threads
 from tokenreel.feed.recipe import Recipe
-from tokenreel.feed.show import ShownBatch, feed_html, load_tokenizer, told_feed
+from tokenreel.feed.run_end import Ending, beyond, find_ending
+from tokenreel.feed.shown_batch import ShownBatch, feed_html, load_tokenizer, told_feed
 from tokenreel.feed.sources import check_tokenizers, deal_rows, open_source, order_rows, plan_rows
 from tokenreel.feed.state import Change, check_room, check_state, make_state, named_changes
 from tokenreel.feed.streaming import stream_batches
 from tokenreel.feed.trace import Explained, Hit, check_number, explain, where
 from tokenreel.order.order import VERSIONS, Located, Order
 from tokenreel.order.schedule import normalised, shares_of
-from tokenreel.rows.plan import RowPlan
+from tokenreel.rows.row_plan import RowPlan
 from tokenreel.store.canonical import digest
 from tokenreel.store.store import Store
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from tokenreel.feed.gather import IGNORED, empty_rows, gather
 from tokenreel.feed.tokens import tokens_of
+from tokenreel.layouts.cache_parts import SpecialIds
 from tokenreel.rows.heads import Heads
-from tokenreel.store.cache_parts import SpecialIds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

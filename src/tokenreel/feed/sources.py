@@ -7,16 +7,16 @@ from dataclasses import replace
 
 from tokenreel.errors import ConfigError, MismatchError
 from tokenreel.feed.recipe import Recipe, Source
+from tokenreel.layouts.open_store import open_store
 from tokenreel.order.deal import Deal, deal_key
 from tokenreel.order.order import Order, SourceRows
 from tokenreel.order.schedule import Change, normalised, shares_of
 from tokenreel.rows.episodes import Episodes
 from tokenreel.rows.packed import Packed
-from tokenreel.rows.plan import RowPlan
 from tokenreel.rows.plan_cache import PlanCache, plan_cache
+from tokenreel.rows.row_plan import RowPlan
 from tokenreel.rows.untrained import needs_survey
 from tokenreel.rows.windows import Windows
-from tokenreel.store.door import open_store
 from tokenreel.store.split import Split
 from tokenreel.store.store import Store
 

@@ -18,10 +18,10 @@ import numpy as np
 from tokenreel.config.hints import brief
 from tokenreel.display import MOST_LINES, count_of, few, named, never_raising
 from tokenreel.errors import ConfigError, StoreError
-from tokenreel.feed.ending import beyond
+from tokenreel.feed.run_end import beyond
 from tokenreel.order.schedule import MAX_TIME
 from tokenreel.rows.pieces import Pieces
-from tokenreel.rows.plan import RowPlan
+from tokenreel.rows.row_plan import RowPlan
 from tokenreel.rows.windows import Windows, cut_at_documents
 from tokenreel.store.split import Split
 from tokenreel.text.provenance import Provenance

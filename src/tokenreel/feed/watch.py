@@ -17,9 +17,9 @@ from time import monotonic
 import numpy as np
 
 from tokenreel.order.order import Order
-from tokenreel.rows.plan import RowPlan
+from tokenreel.rows.row_plan import RowPlan
 from tokenreel.rows.verified import raise_damage
-from tokenreel.store.arrays import ArrayFile
+from tokenreel.store.file_arrays import ArrayFile
 
 PATROL_SECONDS = 0.01
 

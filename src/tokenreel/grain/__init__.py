@@ -19,6 +19,6 @@ iterators then carry the state. Worker processes get the recipe, not the tokens.
 from __future__ import annotations
 
 from tokenreel.feed.fields import FIELDS
-from tokenreel.grain.source import FeedSource
+from tokenreel.grain.steps import FeedSource
 
 __all__ = ["FIELDS", "FeedSource"]

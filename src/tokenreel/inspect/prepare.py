@@ -14,10 +14,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tokenreel.store.door import LAYOUTS, open_store
-from tokenreel.store.layouts import flat
-from tokenreel.store.layouts.metadata import read_metadata
-from tokenreel.store.options import OpenOptions, check_vocab_size, parse_dtype
+from tokenreel.layouts import flat
+from tokenreel.layouts.metadata import read_metadata
+from tokenreel.layouts.open_store import LAYOUTS, open_store
+from tokenreel.store.open_options import OpenOptions, check_vocab_size, parse_dtype
 from tokenreel.store.store import Store
 
 CONTRACT_KEYS = ("dataset_path", "file_pattern", "pack_sequences", "tokenizer_path")

@@ -17,7 +17,8 @@ from tokenreel.config.paths import usable_path
 from tokenreel.errors import DamageError, FormatError, StoreError, TokenreelError
 from tokenreel.inspect.verify import verify_manifest
 from tokenreel.progress import SILENT, Progress
-from tokenreel.store.blocks import block_digests
+from tokenreel.store.block_writer import block_digests
+from tokenreel.store.build_folder import BUILD_FOLDER
 from tokenreel.store.filesystem import LOCAL
 from tokenreel.store.manifest import (
     MANIFEST_NAME,
@@ -27,9 +28,8 @@ from tokenreel.store.manifest import (
     ShardEntry,
     read_manifest,
 )
-from tokenreel.store.record import RECORD_SUFFIX, ShardRecord, read_record
+from tokenreel.store.shard_record import RECORD_SUFFIX, ShardRecord, read_record
 from tokenreel.store.shard_writer import shard_name
-from tokenreel.store.target import BUILD_FOLDER
 
 GENERATION = re.compile(r"(?P<split>.+?)(\.\d+)?\Z")
 

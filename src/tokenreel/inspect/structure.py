@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from tokenreel.errors import DamageError, TokenreelError
-from tokenreel.store.documents import find_documents
-from tokenreel.store.layouts.native import open_shard
+from tokenreel.store.document_index import find_documents
 from tokenreel.store.manifest import Facts, Manifest, ShardEntry
 from tokenreel.store.origins import read_origin
+from tokenreel.store.reader import open_shard
 from tokenreel.store.shard import Shard
 
 

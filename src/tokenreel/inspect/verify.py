@@ -25,11 +25,11 @@ from tokenreel.errors import ConfigError, DamageError, StoreError, TokenreelErro
 from tokenreel.inspect.plans import plan_problems, store_plan_problems
 from tokenreel.inspect.structure import check_shard_structure, leftover_notes
 from tokenreel.inspect.verdict import Verdict
+from tokenreel.layouts.open_store import open_store
 from tokenreel.progress import SILENT, Progress, shown
+from tokenreel.store import reader
 from tokenreel.store.canonical import read_limited
-from tokenreel.store.door import open_store
 from tokenreel.store.id_range import check_id_range
-from tokenreel.store.layouts import native
 from tokenreel.store.manifest import (
     MANIFEST_NAME,
     Facts,
@@ -38,8 +38,8 @@ from tokenreel.store.manifest import (
     file_bytes,
     read_manifest,
 )
-from tokenreel.store.options import parse_dtype
-from tokenreel.store.record import RECORD_SUFFIX, ShardRecord, parse_record
+from tokenreel.store.open_options import parse_dtype
+from tokenreel.store.shard_record import RECORD_SUFFIX, ShardRecord, parse_record
 from tokenreel.store.store import Store
 
 BLOCKS_PER_TASK = 32
@@ -101,7 +101,7 @@ def verify(
     }
     with shown(progress) as bar:
         try:
-            if layout in (None, native.NAME) and (place / MANIFEST_NAME).exists():
+            if layout in (None, reader.NAME) and (place / MANIFEST_NAME).exists():
                 manifest = read_manifest(place / MANIFEST_NAME)
             else:
                 return _verify_foreign(open_store(place, **declared), bar)  # type: ignore[arg-type]
@@ -138,7 +138,7 @@ def verify_manifest(
     problems += plan_problems(root)
     return Verdict(
         path=root,
-        layout=native.NAME,
+        layout=reader.NAME,
         has_checksums=True,
         num_files=len(entries) * (len(facts.kinds) + 1) + 1,
         num_bytes=num_bytes,

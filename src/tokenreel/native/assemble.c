@@ -1,7 +1,7 @@
 /* Kernels of the feed room: from a position of the run to finished rows, in one call.
  *
  * assemble makes the rows, announce has their pages read, weigh adds up what they weigh. The tables
- * are laid out by feed/tables.py, which says what they hold and keeps alive what they point to.
+ * are laid out by feed/kernel_tables.py, which says what they hold and keeps alive what they point to.
  *
  * Each returns 0; a tuple of the shards that are not open yet; or why rows must be made another way:
  * TOKENREEL_EPOCH (no permutation of that epoch is at hand), _OTHERWISE (something the general way

@@ -1,4 +1,4 @@
-/* Row numbers to pieces: the plans of the rows room, looked up in the tables of feed/tables.py.
+/* Row numbers to pieces: the plans of the rows room, looked up in the tables of feed/kernel_tables.py.
  *
  * Windows are closed form, packed rows a CSR table, episodes one or two ranges of tokens; ranges are
  * cut where shards and, if asked for, documents end, and get the spans of the turns they overlap.

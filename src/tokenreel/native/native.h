@@ -174,7 +174,7 @@ PyObject *tokenreel_gather(PyObject *self, PyObject *args);
 /* ids.c */
 PyObject *tokenreel_gather_ids(PyObject *self, PyObject *args);
 
-/* lookup.c: the tables of feed/tables.py, all int64; what is called an address is one */
+/* lookup.c: the tables of feed/kernel_tables.py, all int64; what is called an address is one */
 typedef struct {
     int64_t kind, num_rows, limit, epoch, shuffled, first_shard, num_shards, bounds, token_kind,
         weighing, stored_bytes, num_pieces, num_windows, columns[4];

@@ -1,4 +1,4 @@
-/* From a step of the run to the pieces of its rows, by the tables of feed/tables.py.
+/* From a step of the run to the pieces of its rows, by the tables of feed/kernel_tables.py.
  *
  * seat -> position (the deal) -> source and number (order.c) -> epoch and permuted row -> pieces
  * (lookup.c).

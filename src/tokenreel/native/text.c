@@ -1,6 +1,6 @@
 /* Small kernels of the text room.
  *
- * any_within: tell whether any id is a control id. The reference is in text/tokenizers/referenced.py.
+ * any_within: tell whether any id is a control id. The reference is in text/tokenizers/tokenizer.py.
  * count_newlines: the reference is in text/sources/lines.py.
  */
 #include "native.h"

@@ -27,6 +27,7 @@ from tokenreel.rows.columns import Arrays, Columns, check_equal_lengths, leads_n
 from tokenreel.rows.pieces import Pieces
 from tokenreel.rows.plan_cache import PlanCache, load_or_make
 from tokenreel.rows.plan_file import Ledger
+from tokenreel.rows.ranges import token_pieces
 from tokenreel.rows.segments import (
     Segments,
     choose_truncation,
@@ -34,7 +35,6 @@ from tokenreel.rows.segments import (
     cut,
     document_bounds,
 )
-from tokenreel.rows.whole import token_pieces
 from tokenreel.store.split import Split
 
 VERSION = 1

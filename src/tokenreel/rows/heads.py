@@ -14,7 +14,7 @@ import numpy as np
 
 from tokenreel.errors import ConfigError
 from tokenreel.rows.pieces import Pieces, ragged_index
-from tokenreel.rows.whole import token_pieces
+from tokenreel.rows.ranges import token_pieces
 from tokenreel.store.split import Split
 
 DOCUMENTS_AT_ONCE = 1 << 20

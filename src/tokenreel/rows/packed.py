@@ -35,6 +35,8 @@ from tokenreel.rows.packing import VERSION as PACKING_VERSION
 from tokenreel.rows.pieces import Pieces, ragged_index
 from tokenreel.rows.plan_cache import PlanCache
 from tokenreel.rows.plan_file import Ledger, Plan
+from tokenreel.rows.plan_table import FIRST, TABLE, Table
+from tokenreel.rows.ranges import token_pieces
 from tokenreel.rows.segments import (
     Bounds,
     Segments,
@@ -43,8 +45,6 @@ from tokenreel.rows.segments import (
     cut,
     document_bounds,
 )
-from tokenreel.rows.table import FIRST, TABLE, Table
-from tokenreel.rows.whole import token_pieces
 from tokenreel.store.split import Split
 
 VERSION = 1

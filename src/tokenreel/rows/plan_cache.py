@@ -2,7 +2,7 @@
 
 A plan has the name of what it depends on: the store's content, the split, the settings.
 So a plan never has to be declared out of date. The content of foreign files is known by
-samples alone (store/fingerprint.py): sizes and times of their files are in the name too. Of
+samples alone (layouts/fingerprint.py): sizes and times of their files are in the name too. Of
 processes that need the same plan at the same time, such as the ranks of a run, one makes it
 while the others wait; where folders cannot be locked each makes it, and they end with the
 same bytes. A damaged plan is made again. Plans of a store that was replaced stay until
@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokenreel.errors import StoreError, WriteError
+from tokenreel.layouts.fingerprint import file_stamp
 from tokenreel.rows.columns import Columns, T
 from tokenreel.rows.plan_file import (
     FORMAT,
@@ -37,7 +38,6 @@ from tokenreel.rows.plan_file import (
 )
 from tokenreel.store.canonical import digest
 from tokenreel.store.filesystem import LOCAL, FileSystem
-from tokenreel.store.fingerprint import file_stamp
 from tokenreel.store.store import Store
 
 FOLDER = ".plans"

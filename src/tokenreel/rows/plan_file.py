@@ -44,10 +44,10 @@ import numpy as np
 
 from tokenreel.errors import DamageError, FormatError, StoreError, WriteError
 from tokenreel.rows.columns import Arrays, Columns, T
-from tokenreel.rows.table import TABLE
+from tokenreel.rows.plan_table import TABLE
 from tokenreel.rows.verified import check_bytes, load_columns
-from tokenreel.store.arrays import ArrayFile
 from tokenreel.store.canonical import canonical_bytes, digest, read_canonical
+from tokenreel.store.file_arrays import ArrayFile
 from tokenreel.store.filesystem import TEMPORARY_SUFFIX, FileSystem, OutputFile
 
 FORMAT = "tokenreel-plan"

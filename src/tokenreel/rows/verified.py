@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from tokenreel.errors import DamageError, TokenreelError
-from tokenreel.store.arrays import ArrayFile
+from tokenreel.store.file_arrays import ArrayFile
 
 AT_ONCE_BYTES = 64 * 1024 * 1024
 HASHED_BYTES = 1 << 22

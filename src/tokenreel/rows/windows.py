@@ -31,8 +31,8 @@ from tokenreel.rows.columns import Arrays, Columns, check_equal_lengths, leads_n
 from tokenreel.rows.pieces import Pieces
 from tokenreel.rows.plan_cache import PlanCache, load_or_make
 from tokenreel.rows.plan_file import Ledger
+from tokenreel.rows.ranges import token_pieces
 from tokenreel.rows.untrained import count_row_targets, needs_survey, survey_documents
-from tokenreel.rows.whole import token_pieces
 from tokenreel.store.split import Split
 
 VERSION = 1

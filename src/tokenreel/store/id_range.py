@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from tokenreel.errors import VocabularyError
-from tokenreel.store.arrays import ArrayFile
+from tokenreel.store.file_arrays import ArrayFile
 
 TOKENS_AT_ONCE = 1 << 20
 

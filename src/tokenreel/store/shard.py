@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from tokenreel.errors import DamageError, StoreError
-from tokenreel.store.arrays import ArrayFile
-from tokenreel.store.documents import DocumentIndex, check_index, find_documents
+from tokenreel.store.document_index import DocumentIndex, check_index, find_documents
+from tokenreel.store.file_arrays import ArrayFile
 from tokenreel.store.id_range import check_file_ids, check_id_range
 from tokenreel.store.mappings import MAPPINGS, check_descriptors, lazy
 from tokenreel.store.origins import read_origin

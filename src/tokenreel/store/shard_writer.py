@@ -17,14 +17,14 @@ from pathlib import Path
 import numpy as np
 
 from tokenreel.errors import WriteError
-from tokenreel.store.blocks import BlockWriter
+from tokenreel.store.block_writer import BlockWriter
 from tokenreel.store.canonical import MAX_JSON_BYTES
 from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.filesystem import FileSystem
 from tokenreel.store.manifest import Facts
 from tokenreel.store.narrow import narrow_into
 from tokenreel.store.origins import OriginTable
-from tokenreel.store.record import RECORD_SUFFIX, ShardRecord
+from tokenreel.store.shard_record import RECORD_SUFFIX, ShardRecord
 from tokenreel.text.turns import TURN
 
 OFFSET = np.dtype("<u8")

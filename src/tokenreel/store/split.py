@@ -11,7 +11,7 @@ import numpy as np
 
 from tokenreel.display import MOST_LINES, count_of, few, named, never_raising
 from tokenreel.errors import DamageError, StoreError
-from tokenreel.store.documents import find_documents
+from tokenreel.store.document_index import find_documents
 from tokenreel.store.shard import Shard
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.turns import TURN, token_weights, told_turns

@@ -20,7 +20,8 @@ import numpy as np
 
 from tokenreel.config.paths import usable_path
 from tokenreel.errors import ConfigError, EmptyError, FormatError, MismatchError, WriteError
-from tokenreel.store.blocks import BLOCK_BYTES
+from tokenreel.store.block_writer import BLOCK_BYTES
+from tokenreel.store.build_folder import BuildTarget
 from tokenreel.store.canonical import canonical_bytes, parse_canonical
 from tokenreel.store.document_batch import DocumentBatch, check_documents
 from tokenreel.store.filesystem import LOCAL, FileSystem
@@ -34,7 +35,6 @@ from tokenreel.store.manifest import (
     parse_facts,
 )
 from tokenreel.store.split_writer import SplitWriter
-from tokenreel.store.target import BuildTarget
 from tokenreel.text.provenance import Provenance
 
 SHARD_BYTES = 128 * 1024 * 1024

@@ -19,8 +19,8 @@ from tokenreel.stream.place import Place
 from tokenreel.stream.settings import DataSettings
 from tokenreel.stream.told import told_in_keys
 from tokenreel.text.provenance import Provenance
-from tokenreel.text.sources.protocol import Range, TextSource
 from tokenreel.text.sources.shuffle import Shuffled
+from tokenreel.text.sources.source_protocol import Range, TextSource
 
 STREAM = Range(kind="stream")
 

@@ -23,9 +23,9 @@ from pathlib import Path
 import numpy as np
 
 from tokenreel.errors import ConfigError
-from tokenreel.store.arrays import ArrayFile
 from tokenreel.store.document_batch import DocumentBatch
-from tokenreel.store.documents import Offsets
+from tokenreel.store.document_index import Offsets
+from tokenreel.store.file_arrays import ArrayFile
 from tokenreel.store.shard import IndexFile, Shard
 from tokenreel.store.split import Split
 from tokenreel.stream.place import Place

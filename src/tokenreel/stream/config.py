@@ -61,7 +61,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tokenreel.config.files import Table, read_table
+from tokenreel.config.config_file import Table, read_table
 from tokenreel.config.load import STRICT, make
 from tokenreel.config.overrides import override
 from tokenreel.errors import ConfigError

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenreel.seeds import derive_key
-from tokenreel.text.sources.protocol import Cursor, Range, Step, TextSource
 from tokenreel.text.sources.record import Bad
+from tokenreel.text.sources.source_protocol import Cursor, Range, Step, TextSource
 
 VERSION = 1
 WHOLE = 1 << 62  # a whole file is one range, so that the cursor does not depend on a division

@@ -21,8 +21,8 @@ from tokenreel.stream.chunk import Chunk
 from tokenreel.stream.settings import TokenizerSettings
 from tokenreel.stream.vocabulary import Vocabulary
 from tokenreel.text.tokenizers.engine import require_equal
-from tokenreel.text.tokenizers.protocol import Encoded, join
-from tokenreel.text.tokenizers.referenced import ReferencedTokenizer
+from tokenreel.text.tokenizers.tokenizer import ReferencedTokenizer
+from tokenreel.text.tokenizers.tokenizer_protocol import Encoded, join
 
 SAMPLE_CHARACTERS = 1024
 

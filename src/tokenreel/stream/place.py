@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tokenreel.text.sources.protocol import Cursor
+from tokenreel.text.sources.source_protocol import Cursor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,8 +38,8 @@ from tokenreel.text.tokenizers import (
     load_tokenizer,
 )
 from tokenreel.text.tokenizers.end_of_text import DeclaredEnd
-from tokenreel.text.tokenizers.referenced import fingerprint_of
 from tokenreel.text.tokenizers.specials import DEFAULT_SPECIALS
+from tokenreel.text.tokenizers.tokenizer import fingerprint_of
 
 log = logging.getLogger(__name__)
 BEGIN, PAD = "<|begin_of_text|>", "<|pad|>"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from tokenreel.rows.whole import token_pieces
+from tokenreel.rows.ranges import token_pieces
 from tokenreel.rows.windows import cut_at_documents
 from tokenreel.stream.arrivals import Arrived, grouped
 from tokenreel.stream.chunk import Chunk, joined, no_documents

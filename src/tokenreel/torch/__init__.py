@@ -36,10 +36,10 @@ from tokenreel.feed.fields import FIELDS
 from tokenreel.torch.attention import block_mask, cu_seqlens, sdpa_mask
 from tokenreel.torch.dataset import FeedDataset
 from tokenreel.torch.evaluate import evaluate
+from tokenreel.torch.feed_rows import FeedRows
 from tokenreel.torch.get_batch import GetBatch
 from tokenreel.torch.loader import FeedLoader
 from tokenreel.torch.loss import loss_by_source, loss_sum
-from tokenreel.torch.rows import FeedRows
 from tokenreel.torch.tensors import Tensors
 
 __all__ = [

@@ -20,8 +20,8 @@ import torch
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe, Source
-from tokenreel.store.layouts import bare
-from tokenreel.store.layouts.metadata import read_metadata
+from tokenreel.layouts import bare
+from tokenreel.layouts.metadata import read_metadata
 from tokenreel.torch.loader import FeedLoader
 from tokenreel.torch.ranks import ranks_of
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from tokenreel.errors import ConfigError
-from tokenreel.torch.rows import FeedRows
+from tokenreel.torch.feed_rows import FeedRows
 
 KEY = "tokenreel"
 

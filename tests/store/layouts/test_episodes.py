@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tokenreel import open_store
 from tokenreel.errors import DamageError, FormatError, VocabularyError
-from tokenreel.store.layouts.episodes import mask_faults, open_for_loader, records_of
-from tokenreel.store.options import OpenOptions
+from tokenreel.layouts.episode_files import mask_faults, open_for_loader, records_of
+from tokenreel.store.open_options import OpenOptions
 
 DOCUMENTS = [[1, 2, 70000], [4], [5, 6]]
 MASKS = [[0, 1, 1], [0], [1, 1]]

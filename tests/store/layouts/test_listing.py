@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenreel.errors import DamageError
-from tokenreel.store.layouts.listing import list_folder, natural_key
+from tokenreel.layouts.listing import list_folder, natural_key
 
 
 @given(numbers=st.lists(st.integers(0, 10**6), unique=True), width=st.integers(0, 4))

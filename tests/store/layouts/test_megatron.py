@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tokenreel import open_store
 from tokenreel.errors import ConfigError, DamageError, FormatError
-from tokenreel.store.layouts.megatron_index import SequenceRanges
+from tokenreel.layouts.megatron_index import SequenceRanges
 
 DOCUMENTS = [[[1, 2], [3]], [[4, 5, 6]], [[]], [[7]]]
 FLAT = [[1, 2, 3], [4, 5, 6], [], [7]]

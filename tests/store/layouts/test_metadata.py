@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tokenreel.errors import FormatError
-from tokenreel.store.layouts.metadata import read_metadata
+from tokenreel.layouts.metadata import read_metadata
 
 
 def test_without_a_file_nothing_is_known(tmp_path):
@@ -65,7 +65,7 @@ def test_json_that_makes_no_sense_is_refused(tmp_path, data, message):
 def test_yaml_is_imported_only_where_there_is_yaml(tmp_path):
     (tmp_path / "meta.json").write_text('{"dtype": "uint16"}')
     program = (
-        "import sys, pathlib; from tokenreel.store.layouts.metadata import read_metadata; "
+        "import sys, pathlib; from tokenreel.layouts.metadata import read_metadata; "
         "read_metadata(pathlib.Path(sys.argv[1])); print('yaml' in sys.modules)"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenreel.errors import DamageError, FormatError
-from tokenreel.store.arrays import ArrayFile
-from tokenreel.store.layouts.npy import read_npy
+from tokenreel.layouts.npy import read_npy
+from tokenreel.store.file_arrays import ArrayFile
 
 
 def header(shape: str, descr: str = "'<u2'", fortran: str = "False") -> bytes:

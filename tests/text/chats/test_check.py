@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokenreel.cli import check_template as command
+from tokenreel.cli import check_template_command as command
 from tokenreel.text.chats import BUILT_IN, CHATML, Name, Template, Text, check_template
 from tokenreel.text.tokenizers import Encoded, Tokenizer
 

@@ -19,7 +19,7 @@ from tokenreel.errors import InputError
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.sources import TextSource, open_source
 from tokenreel.text.sources.chain import Chained
-from tokenreel.text.sources.columns import FOUND, LINE_BYTES, WINDOW_BYTES
+from tokenreel.text.sources.jsonl_columns import FOUND, LINE_BYTES, WINDOW_BYTES
 from tokenreel.text.sources.record import Skipped
 
 Found = tuple[list[tuple[str, Provenance]], dict[str, int], list[dict[str, Any]]]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tokenreel.errors import ConfigError, InputError, NoInputError
 from tokenreel.text.sources import Record, open_source
 from tokenreel.text.sources.files import natural_key
-from tokenreel.text.sources.folder import FileSource
+from tokenreel.text.sources.mixed_files import FileSource
 
 Reading = Callable[..., list[Record]]
 

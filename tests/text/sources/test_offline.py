@@ -14,9 +14,9 @@ from tokenreel.errors import InputError
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.sources.chatter import LOGGERS, hushed
 from tokenreel.text.sources.hub import HubDataset, HubSource
-from tokenreel.text.sources.protocol import Cursor, Step
 from tokenreel.text.sources.record import Record
 from tokenreel.text.sources.retry import Backoff, attempt, retrying
+from tokenreel.text.sources.source_protocol import Cursor, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

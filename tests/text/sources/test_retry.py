@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tokenreel.errors import ConfigError, InputError
 from tokenreel.text.provenance import Provenance
-from tokenreel.text.sources.protocol import Cursor, Reader, Step
 from tokenreel.text.sources.record import Bad, Record, bad_record
 from tokenreel.text.sources.retry import Backoff, attempt, is_passing, retrying
+from tokenreel.text.sources.source_protocol import Cursor, Reader, Step
 
 
 class Flaky:

@@ -16,7 +16,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from tokenreel.text.tokenizers import byte_tokenizer, load_tokenizer
 from tokenreel.text.tokenizers.bpe_engines import byte_alphabet
-from tokenreel.text.tokenizers.referenced import ReferencedTokenizer
+from tokenreel.text.tokenizers.tokenizer import ReferencedTokenizer
 from tokenreel.text.tokenizers.train import train_tokenizer
 
 CONTROLS = ["<|endoftext|>", "</s>", "[INST]"]

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tokenreel.text.tokenizers import load_tokenizer
-from tokenreel.text.tokenizers.referenced import ReferencedTokenizer
 from tokenreel.text.tokenizers.tiktoken import read_ranks
+from tokenreel.text.tokenizers.tokenizer import ReferencedTokenizer
 
 Open = Callable[[str], ReferencedTokenizer]
 Direct = Callable[[str], list[int]]

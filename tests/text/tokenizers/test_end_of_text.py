@@ -12,7 +12,7 @@ import tokenizers
 from transformers import AutoTokenizer
 
 from tokenreel import build
-from tokenreel.builder.plan import BuildPlan
+from tokenreel.builder.build_plan import BuildPlan
 from tokenreel.errors import ConfigError, FormatError
 from tokenreel.text.tokenizers import (
     END_OF_TEXT,

@@ -21,8 +21,8 @@ from tokenreel.text.tokenizers.byte import define_bytes
 from tokenreel.text.tokenizers.engine import Engine, UnsuitableError, choose_engine
 from tokenreel.text.tokenizers.hf_content import content_json
 from tokenreel.text.tokenizers.hostile import hostile_sample
-from tokenreel.text.tokenizers.protocol import Encoded
-from tokenreel.text.tokenizers.referenced import Definition, ReferencedTokenizer
+from tokenreel.text.tokenizers.tokenizer import Definition, ReferencedTokenizer
+from tokenreel.text.tokenizers.tokenizer_protocol import Encoded
 
 Open = Callable[[str], ReferencedTokenizer]
 

@@ -26,7 +26,7 @@ from tokenreel.errors import (
     VocabularyError,
 )
 from tokenreel.text.tokenizers import byte_tokenizer, load_tokenizer
-from tokenreel.text.tokenizers.referenced import ReferencedTokenizer
+from tokenreel.text.tokenizers.tokenizer import ReferencedTokenizer
 
 Open = Callable[[str], ReferencedTokenizer]
 FILES = ("bpe.json", "sp_trained.model", "tiktoken.tiktoken")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tokenreel.text.tokenizers.cuts import cut, may_be_cut
 from tokenreel.text.tokenizers.hf_content import content_json
 from tokenreel.text.tokenizers.hostile import hostile_sample
-from tokenreel.text.tokenizers.referenced import ReferencedTokenizer
+from tokenreel.text.tokenizers.tokenizer import ReferencedTokenizer
 
 Open = Callable[[str], ReferencedTokenizer]
 quick = settings(

@@ -23,10 +23,10 @@ from tokenreel.errors import ConfigError, FormatError, TokenreelError
 from tokenreel.text.tokenizers import find_end, load_tokenizer
 from tokenreel.text.tokenizers.hostile import hostile_sample
 from tokenreel.text.tokenizers.model_proto import PieceType, read_pieces
-from tokenreel.text.tokenizers.referenced import ReferencedTokenizer
 from tokenreel.text.tokenizers.sentencepiece import hide_from_gigatoken
 from tokenreel.text.tokenizers.tekken import LISTED_BEFORE_V8
 from tokenreel.text.tokenizers.tiktoken import TEKKEN_PATTERN
+from tokenreel.text.tokenizers.tokenizer import ReferencedTokenizer
 
 SHIPPED = Path(mistral_common.__file__).parent / "data"
 FILES = (

@@ -21,8 +21,8 @@ import tokenreel
 from tokenreel.errors import ConfigError
 from tokenreel.text.tokenizers import find_end, load_tokenizer
 from tokenreel.text.tokenizers.hostile import hostile_sample
-from tokenreel.text.tokenizers.referenced import ReferencedTokenizer, fingerprint_of
 from tokenreel.text.tokenizers.tiktoken import read_ranks
+from tokenreel.text.tokenizers.tokenizer import ReferencedTokenizer, fingerprint_of
 
 Open = Callable[[str], ReferencedTokenizer]
 BACKENDS = ("bpe", "bpe_split", "bpe_words", "bpe_whole_words", "unigram", "wordlevel", "wordpiece")

@@ -11,7 +11,7 @@ import torch
 
 from tokenreel.errors import InputError, VocabularyError
 from tokenreel.text.tokenizers import LoadedTokenizer, adapt
-from tokenreel.text.tokenizers.referenced import ReferencedTokenizer
+from tokenreel.text.tokenizers.tokenizer import ReferencedTokenizer
 
 Open = Callable[[str], ReferencedTokenizer]
 KINDS = ("bpe", "bpe_words", "unigram", "sp_trained", "tiktoken", "byte")

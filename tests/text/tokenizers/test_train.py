@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tokenreel.cli import train_tokenizer as command
+from tokenreel.cli import train_tokenizer_command as command
 from tokenreel.errors import ConfigError, EmptyError, ExistsError, InputError
 from tokenreel.text.chats import fitting_template, load_template
 from tokenreel.text.tokenizers import NGPT_SPECIALS, find_end, load_tokenizer

@@ -14,8 +14,8 @@ from tests.text.tokenizers.test_no_text_is_control import KINDS
 
 from tokenreel.text.tokenizers.bpe_engines import Gigatoken
 from tokenreel.text.tokenizers.hostile import hostile_sample
-from tokenreel.text.tokenizers.protocol import Encoded
-from tokenreel.text.tokenizers.referenced import ReferencedTokenizer
+from tokenreel.text.tokenizers.tokenizer import ReferencedTokenizer
+from tokenreel.text.tokenizers.tokenizer_protocol import Encoded
 
 Open = Callable[[str], ReferencedTokenizer]
 

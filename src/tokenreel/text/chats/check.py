@@ -21,7 +21,7 @@ import numpy as np
 from tokenreel.text.chats.messages import Chat, Message, ToolCall
 from tokenreel.text.chats.render import Rendered, render, render_prompt
 from tokenreel.text.chats.template import Bound, Template, bind
-from tokenreel.text.tokenizers.protocol import Tokenizer
+from tokenreel.text.tokenizers.tokenizer_protocol import Tokenizer
 from tokenreel.text.turns import ROLE_CODES
 
 CLAIMS = {

@@ -16,12 +16,12 @@ from itertools import chain
 import numpy as np
 
 from tokenreel.errors import InputError
-from tokenreel.text.chats.assemble import assemble, lay_out, turn_table
 from tokenreel.text.chats.ledger import Ledger, open_ledger
 from tokenreel.text.chats.messages import Chat, Message, Place
 from tokenreel.text.chats.policy import Policy, turn_weights
 from tokenreel.text.chats.template import Bound, Template, bind
-from tokenreel.text.tokenizers.protocol import Tokenizer
+from tokenreel.text.chats.token_layout import assemble, lay_out, turn_table
+from tokenreel.text.tokenizers.tokenizer_protocol import Tokenizer
 from tokenreel.text.turns import ROLE_CODES, TURN, token_weights
 
 MAX_HEAD_TOKENS = int(np.iinfo(TURN["head"].type).max)

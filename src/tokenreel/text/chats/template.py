@@ -25,8 +25,8 @@ import numpy as np
 
 from tokenreel.errors import ConfigError
 from tokenreel.text.chats.messages import canonical_json
-from tokenreel.text.tokenizers.protocol import Tokenizer
 from tokenreel.text.tokenizers.specials import listed_controls
+from tokenreel.text.tokenizers.tokenizer_protocol import Tokenizer
 from tokenreel.text.turns import ROLES
 
 FORMAT_VERSION = 1

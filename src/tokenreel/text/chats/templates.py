@@ -16,13 +16,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tokenreel.config.files import read_toml
+from tokenreel.config.config_file import read_toml
 from tokenreel.config.paths import usable_path
 from tokenreel.errors import ConfigError
 from tokenreel.text.chats.template import Control, Name, Part, Parts, Template, Text, Wrapping
 from tokenreel.text.tokenizers.end_of_text import SPELLINGS, TURN_END
-from tokenreel.text.tokenizers.protocol import Tokenizer
 from tokenreel.text.tokenizers.specials import END_OF_TEXT, NGPT_SPECIALS, listed_controls
+from tokenreel.text.tokenizers.tokenizer_protocol import Tokenizer
 
 DEFAULT_SYSTEM_TEXT = "you are a helpful assistant."
 

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from tokenreel.errors import InputError
 from tokenreel.text.sources.damage import damaged
-from tokenreel.text.sources.options import MIB, ReadOptions
+from tokenreel.text.sources.read_options import MIB, ReadOptions
 from tokenreel.text.sources.zstd import zstd_blocks
 
 BLOCK_BYTES = MIB

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tokenreel.text.sources.columns import ColumnReader
-from tokenreel.text.sources.protocol import Cursor, Range, Reader, Step, TextSource
+from tokenreel.text.sources.jsonl_columns import ColumnReader
+from tokenreel.text.sources.source_protocol import Cursor, Range, Reader, Step, TextSource
 
 
 class Chained(TextSource):

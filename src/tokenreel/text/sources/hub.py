@@ -22,9 +22,8 @@ from tokenreel.text.provenance import Provenance
 from tokenreel.text.sources.chatter import hushed
 from tokenreel.text.sources.files import natural_key
 from tokenreel.text.sources.lines import hash_file
-from tokenreel.text.sources.options import ReadOptions
 from tokenreel.text.sources.parquet import arrow_record
-from tokenreel.text.sources.protocol import Cursor, Range, Step, TextSource
+from tokenreel.text.sources.read_options import ReadOptions
 from tokenreel.text.sources.retry import (
     Backoff,
     attempt,
@@ -33,6 +32,7 @@ from tokenreel.text.sources.retry import (
     retrying,
     unreachable,
 )
+from tokenreel.text.sources.source_protocol import Cursor, Range, Step, TextSource
 
 STATE_EVERY = 256
 CONTACT_SECONDS = 5  # until the hub is asked again

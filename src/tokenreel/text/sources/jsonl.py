@@ -21,11 +21,7 @@ import orjson
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.sources.blocks import COMPRESSIONS, plain_blocks, uncompressed_blocks
 from tokenreel.text.sources.dirt import LONE_SURROGATE, REMOVED_MARK
-from tokenreel.text.sources.lines import FileFacts, cut_between_lines, split_lines
-from tokenreel.text.sources.options import ReadOptions
-from tokenreel.text.sources.protocol import Cursor, Range, Step
-from tokenreel.text.sources.record import Bad, Record, bad_record
-from tokenreel.text.sources.rows import (
+from tokenreel.text.sources.extract import (
     INVALID_UTF8,
     KEY_TWICE,
     REMEDIES,
@@ -33,6 +29,10 @@ from tokenreel.text.sources.rows import (
     record_of,
     too_long,
 )
+from tokenreel.text.sources.lines import FileFacts, cut_between_lines, split_lines
+from tokenreel.text.sources.read_options import ReadOptions
+from tokenreel.text.sources.record import Bad, Record, bad_record
+from tokenreel.text.sources.source_protocol import Cursor, Range, Step
 
 BOM = b"\xef\xbb\xbf"
 KEY_END = re.compile(rb'"[ \t\r]*:')

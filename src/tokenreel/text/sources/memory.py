@@ -15,10 +15,10 @@ from typing import Any
 
 from tokenreel.errors import InputError
 from tokenreel.text.provenance import Provenance
-from tokenreel.text.sources.options import ReadOptions
-from tokenreel.text.sources.protocol import Cursor, Range, Step, TextSource
+from tokenreel.text.sources.extract import record_of, text_record
+from tokenreel.text.sources.read_options import ReadOptions
 from tokenreel.text.sources.record import Bad, Record, bad_record
-from tokenreel.text.sources.rows import record_of, text_record
+from tokenreel.text.sources.source_protocol import Cursor, Range, Step, TextSource
 
 
 class InMemory(TextSource):

@@ -19,13 +19,13 @@ from typing import Any
 from tokenreel.errors import ConfigError, InputError
 from tokenreel.seeds import derive_key
 from tokenreel.text.sources.files import SourceFile, find_files
-from tokenreel.text.sources.folder import FileSource
 from tokenreel.text.sources.hub import HubDataset, HubSource
+from tokenreel.text.sources.mixed_files import FileSource
 from tokenreel.text.sources.oasst import MessageTrees
-from tokenreel.text.sources.options import ReadOptions
-from tokenreel.text.sources.protocol import Cursor, Range, Step, TextSource
+from tokenreel.text.sources.read_options import ReadOptions
 from tokenreel.text.sources.retry import Backoff
 from tokenreel.text.sources.shuffle import Shuffled
+from tokenreel.text.sources.source_protocol import Cursor, Range, Step, TextSource
 
 DEFAULT_SEED = 42
 SPLITS = ("train", "val", "all")

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tokenreel.text.sources.protocol import Cursor, Range, Step, TextSource
 from tokenreel.text.sources.record import Bad, Record, bad_record
+from tokenreel.text.sources.source_protocol import Cursor, Range, Step, TextSource
 
 ROLES = {"prompter": "user", "assistant": "assistant"}
 NO_RANK = float("inf")

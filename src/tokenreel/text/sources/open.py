@@ -25,13 +25,13 @@ from typing import Any
 from tokenreel.errors import ConfigError
 from tokenreel.text.sources.chain import Chained
 from tokenreel.text.sources.files import find_files
-from tokenreel.text.sources.folder import FileSource
 from tokenreel.text.sources.hub import HubDataset, HubSource
 from tokenreel.text.sources.memory import InMemory
+from tokenreel.text.sources.mixed_files import FileSource
 from tokenreel.text.sources.named import NAMED, NamedHub, named_source
-from tokenreel.text.sources.options import ReadOptions
-from tokenreel.text.sources.protocol import TextSource
+from tokenreel.text.sources.read_options import ReadOptions
 from tokenreel.text.sources.retry import Backoff
+from tokenreel.text.sources.source_protocol import TextSource
 from tokenreel.text.sources.table import records_of
 
 logger = logging.getLogger(__name__)

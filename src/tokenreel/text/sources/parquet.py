@@ -16,10 +16,10 @@ from typing import Any
 
 from tokenreel.errors import InputError, MissingExtraError, TokenreelError
 from tokenreel.text.provenance import Provenance
-from tokenreel.text.sources.options import MIB, ReadOptions
-from tokenreel.text.sources.protocol import Cursor, Range, Step
+from tokenreel.text.sources.extract import INVALID_UTF8, REMEDIES, record_of
+from tokenreel.text.sources.read_options import MIB, ReadOptions
 from tokenreel.text.sources.record import Bad, Record, bad_record
-from tokenreel.text.sources.rows import INVALID_UTF8, REMEDIES, record_of
+from tokenreel.text.sources.source_protocol import Cursor, Range, Step
 
 BATCH_BYTES = 8 * MIB
 MAX_BATCH_ROWS = 4096

@@ -19,7 +19,7 @@ from itertools import count
 from typing import TypeVar
 
 from tokenreel.errors import ConfigError, InputError, TokenreelError
-from tokenreel.text.sources.protocol import Cursor, Step
+from tokenreel.text.sources.source_protocol import Cursor, Step
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from tokenreel.errors import ConfigError
 from tokenreel.seeds import derive_key, shuffled
-from tokenreel.text.sources.protocol import Cursor, Range, Step, TextSource
 from tokenreel.text.sources.record import Bad
+from tokenreel.text.sources.source_protocol import Cursor, Range, Step, TextSource
 
 VERSION = 1
 

@@ -22,14 +22,14 @@ from tokenreel.text.tokenizers.objects import (
     LibraryTokenizer,
     TokenizerSpec,
 )
-from tokenreel.text.tokenizers.protocol import Encoded, LoadedTokenizer, Tokenizer
-from tokenreel.text.tokenizers.referenced import (
+from tokenreel.text.tokenizers.specials import DEFAULT_SPECIALS, END_OF_TEXT, NGPT_SPECIALS
+from tokenreel.text.tokenizers.tokenizer import (
     ENGINES,
     Definition,
     ReferencedTokenizer,
     check_sample,
 )
-from tokenreel.text.tokenizers.specials import DEFAULT_SPECIALS, END_OF_TEXT, NGPT_SPECIALS
+from tokenreel.text.tokenizers.tokenizer_protocol import Encoded, LoadedTokenizer, Tokenizer
 
 __all__ = [
     "END_OF_TEXT",

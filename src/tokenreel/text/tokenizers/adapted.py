@@ -20,15 +20,15 @@ import numpy as np
 
 from tokenreel.errors import ConfigError, VocabularyError
 from tokenreel.text.tokenizers.objects import ACCEPTED_FILES, ACCEPTED_OBJECTS, define_object
-from tokenreel.text.tokenizers.protocol import (
+from tokenreel.text.tokenizers.specials import NGPT_SPECIALS
+from tokenreel.text.tokenizers.tokenizer import ReferencedTokenizer, fingerprint_of
+from tokenreel.text.tokenizers.tokenizer_protocol import (
     Encoded,
     Tokenizer,
     as_id_array,
     encode_one,
     join,
 )
-from tokenreel.text.tokenizers.referenced import ReferencedTokenizer, fingerprint_of
-from tokenreel.text.tokenizers.specials import NGPT_SPECIALS
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

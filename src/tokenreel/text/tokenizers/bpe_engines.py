@@ -25,7 +25,7 @@ import numpy as np
 
 from tokenreel.errors import FormatError
 from tokenreel.text.tokenizers.engine import UnsuitableError
-from tokenreel.text.tokenizers.protocol import Encoded, join
+from tokenreel.text.tokenizers.tokenizer_protocol import Encoded, join
 
 # The split that `ByteLevel` does when told to use its own pattern.
 _BYTE_LEVEL_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"

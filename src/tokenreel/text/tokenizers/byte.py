@@ -16,9 +16,9 @@ import numpy as np
 
 from tokenreel.errors import ConfigError
 from tokenreel.text.tokenizers.end_of_text import DeclaredEnd
-from tokenreel.text.tokenizers.protocol import Encoded
-from tokenreel.text.tokenizers.referenced import Definition, ReferencedTokenizer, fingerprint_of
 from tokenreel.text.tokenizers.specials import DEFAULT_SPECIALS, END_OF_TEXT
+from tokenreel.text.tokenizers.tokenizer import Definition, ReferencedTokenizer, fingerprint_of
+from tokenreel.text.tokenizers.tokenizer_protocol import Encoded
 
 
 @dataclass(frozen=True, slots=True)

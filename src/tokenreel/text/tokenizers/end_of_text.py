@@ -23,7 +23,7 @@ from tokenreel.errors import ConfigError
 from tokenreel.text.tokenizers.specials import END_OF_TEXT, NGPT_SPECIALS, listed_controls
 
 if TYPE_CHECKING:
-    from tokenreel.text.tokenizers.protocol import Tokenizer
+    from tokenreel.text.tokenizers.tokenizer_protocol import Tokenizer
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from tokenreel.errors import MismatchError
 from tokenreel.text.tokenizers.hostile import hostile_sample
-from tokenreel.text.tokenizers.protocol import Encoded
+from tokenreel.text.tokenizers.tokenizer_protocol import Encoded
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from tokenreel.errors import VocabularyError
-from tokenreel.text.tokenizers.protocol import Tokenizer
+from tokenreel.text.tokenizers.tokenizer_protocol import Tokenizer
 
 
 def decode_what_is_known(tokenizer: Tokenizer, ids: Sequence[int]) -> str:

@@ -27,7 +27,7 @@ from tokenreel.text.tokenizers.hf_declared import Parsed as Json
 from tokenreel.text.tokenizers.hf_declared import with_end_of_object
 from tokenreel.text.tokenizers.hf_identity import identity_of
 from tokenreel.text.tokenizers.huggingface import Origin, Parsed, define, folder_origin, parse
-from tokenreel.text.tokenizers.referenced import Definition
+from tokenreel.text.tokenizers.tokenizer import Definition
 
 
 def define_backend(tokenizer: Any) -> Definition:

@@ -30,8 +30,8 @@ from tokenreel.text.tokenizers.end_of_text import DeclaredEnd
 from tokenreel.text.tokenizers.hf_content import content_json, control_tokens
 from tokenreel.text.tokenizers.hf_declared import read_settings, with_declared_end
 from tokenreel.text.tokenizers.hf_identity import identity_of
-from tokenreel.text.tokenizers.protocol import Encoded
-from tokenreel.text.tokenizers.referenced import Definition, fingerprint_of
+from tokenreel.text.tokenizers.tokenizer import Definition, fingerprint_of
+from tokenreel.text.tokenizers.tokenizer_protocol import Encoded
 
 _BATCH_CHARACTERS = 1 << 22
 _CONFIG_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")

@@ -15,8 +15,8 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from tokenreel.errors import ConfigError
-from tokenreel.text.tokenizers.protocol import Tokenizer
-from tokenreel.text.tokenizers.referenced import Definition
+from tokenreel.text.tokenizers.tokenizer import Definition
+from tokenreel.text.tokenizers.tokenizer_protocol import Tokenizer
 
 if TYPE_CHECKING:
     import sentencepiece

@@ -29,9 +29,9 @@ from tokenreel.text.tokenizers.bpe_engines import Gigatoken, gigatoken_of_senten
 from tokenreel.text.tokenizers.end_of_text import DeclaredEnd
 from tokenreel.text.tokenizers.engine import UnsuitableError
 from tokenreel.text.tokenizers.model_proto import Piece, PieceType, read_pieces, replace_pieces
-from tokenreel.text.tokenizers.protocol import Encoded, join
-from tokenreel.text.tokenizers.referenced import Definition, fingerprint_of
 from tokenreel.text.tokenizers.specials import looks_like_structure
+from tokenreel.text.tokenizers.tokenizer import Definition, fingerprint_of
+from tokenreel.text.tokenizers.tokenizer_protocol import Encoded, join
 
 _BLANK = "\u2581"
 

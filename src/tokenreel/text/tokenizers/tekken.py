@@ -29,8 +29,6 @@ import numpy as np
 from tokenreel.errors import FormatError
 from tokenreel.text.tokenizers.bpe_engines import Gigatoken, TiktokenRanks
 from tokenreel.text.tokenizers.end_of_text import DeclaredEnd
-from tokenreel.text.tokenizers.protocol import Encoded
-from tokenreel.text.tokenizers.referenced import Definition, fingerprint_of
 from tokenreel.text.tokenizers.tiktoken import (
     Ranks,
     decode_ranks,
@@ -38,6 +36,8 @@ from tokenreel.text.tokenizers.tiktoken import (
     make_encoding,
     rank_file,
 )
+from tokenreel.text.tokenizers.tokenizer import Definition, fingerprint_of
+from tokenreel.text.tokenizers.tokenizer_protocol import Encoded
 
 END = "</s>"
 LISTED_BEFORE_V8 = (

@@ -41,8 +41,8 @@ from tokenreel.errors import (
 from tokenreel.text.tokenizers.bpe_engines import Gigatoken, TiktokenRanks, gigatoken_of_ranks
 from tokenreel.text.tokenizers.end_of_text import DeclaredEnd
 from tokenreel.text.tokenizers.engine import UnsuitableError
-from tokenreel.text.tokenizers.referenced import Definition, fingerprint_of
 from tokenreel.text.tokenizers.specials import END_OF_TEXT
+from tokenreel.text.tokenizers.tokenizer import Definition, fingerprint_of
 
 Ranks = dict[bytes, int]
 MAX_RANK = 2**32 - 2  # tiktoken counts with 32 bits, and the largest means none

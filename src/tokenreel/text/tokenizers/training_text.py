@@ -33,11 +33,11 @@ from tokenreel.text.chats.messages import Chat
 from tokenreel.text.chats.shapes import read_chat
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.sources.files import COMPRESSED_SUFFIXES, kind_of
-from tokenreel.text.sources.folder import FileSource
+from tokenreel.text.sources.mixed_files import FileSource
 from tokenreel.text.sources.open import open_memory, open_source
-from tokenreel.text.sources.options import ReadOptions
-from tokenreel.text.sources.protocol import Range, TextSource
+from tokenreel.text.sources.read_options import ReadOptions
 from tokenreel.text.sources.record import Bad, Record, Skipped, bad_record
+from tokenreel.text.sources.source_protocol import Range, TextSource
 
 LINE_CHARACTERS = 4_000
 PART_BYTES = 4 << 20
