@@ -1,4 +1,4 @@
-"""Fault 31: whatever bytes or values come in, a parser succeeds or raises a TokenreelError.
+"""Whatever bytes or values come in, a parser succeeds or raises a TokenreelError.
 
 Every parser is given a real input with a few bytes or one value changed (damaging.py), some
 examples of each here and thousands in the soak. What is opened is also used: read from end to

@@ -1,4 +1,4 @@
-"""Fault 31: numbers, names and paths that no run can have, and files that are none."""
+"""Numbers, names and paths that no run can have, and files that are none."""
 
 from __future__ import annotations
 
