@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src"
-BASE = {"errors", "progress", "native", "seeds", "config", "display"}
+BASE = {"errors", "progress", "native", "seeds", "config", "display", "canonical", "filesystem"}
 # Each room may import itself, the base and what stands here; who is not here is read by none.
 ROOMS = {
     "text": set[str](),
@@ -42,6 +42,8 @@ CORE = (
     "native",
     "config",
     "display.py",
+    "canonical.py",
+    "filesystem.py",
 )
 HEAVY = ["torch", "jax", "datasets", "transformers", "rich", "yaml", "pydantic", "tokenizers"]
 HEAVY += ["sentencepiece", "tiktoken", "gigatoken", "pyarrow", "zstandard", "orjson", "xxhash"]

@@ -34,8 +34,8 @@ from tokenreel.errors import (
     InputError,
     MismatchError,
 )
+from tokenreel.filesystem import LOCAL
 from tokenreel.layouts.cache_writer import write_meta
-from tokenreel.store.filesystem import LOCAL
 from tokenreel.text.sources import Cursor, InMemory, Range
 from tokenreel.text.sources.mixed_files import FileSource
 from tokenreel.text.sources.named import named_source

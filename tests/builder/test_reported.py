@@ -25,7 +25,7 @@ from tokenreel.text.tokenizers.train import train_tokenizer
 # A real process that kills itself in front of an operation on a file of this name.
 KILLED = """
 import os, signal, sys
-from tokenreel.store.filesystem import FileSystem
+from tokenreel.filesystem import FileSystem
 from tokenreel.cli.main import main
 operation, name = sys.argv[1:3]
 observe = FileSystem.observe

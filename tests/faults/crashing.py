@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tokenreel.store.filesystem import FileSystem
+from tokenreel.filesystem import FileSystem
 
 
 class Crash(BaseException):

@@ -25,7 +25,7 @@ from tests.store.independent import contents, find_damage
 
 from tokenreel import StoreWriter, open_store
 from tokenreel.errors import LayoutError, UnfinishedError
-from tokenreel.store.filesystem import FileSystem
+from tokenreel.filesystem import FileSystem
 
 Build = Callable[[Path, FileSystem], Path]
 

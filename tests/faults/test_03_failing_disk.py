@@ -23,7 +23,7 @@ from tests.store.independent import contents
 
 from tokenreel import StoreWriter, open_store
 from tokenreel.errors import UnfinishedError, WriteError
-from tokenreel.store.filesystem import FileSystem
+from tokenreel.filesystem import FileSystem
 
 SYNCS = ("sync", "sync_dir")
 

@@ -22,7 +22,7 @@ from tests.store.building import (
 from tests.store.independent import contents
 
 from tokenreel import StoreWriter
-from tokenreel.store.filesystem import FileSystem
+from tokenreel.filesystem import FileSystem
 
 ENDLESS = """
 import sys

@@ -20,7 +20,7 @@ from tokenreel import StoreWriter, verify
 from tokenreel.cli.main import main
 from tokenreel.cli.signals import REPEATED_SECONDS, SIGNALS, Ended, Watch, ended_by_signals
 from tokenreel.errors import WriteError
-from tokenreel.store.filesystem import FileSystem
+from tokenreel.filesystem import FileSystem
 from tokenreel.store.staged_folder import staged_folder
 
 

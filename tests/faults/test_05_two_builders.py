@@ -15,7 +15,7 @@ from tests.store.building import BOOKS, SMALL, as_lists, build, leftovers, read_
 
 from tokenreel import StoreWriter
 from tokenreel.errors import BusyError, ExistsError, WriteError
-from tokenreel.store.filesystem import LOCAL
+from tokenreel.filesystem import LOCAL
 from tokenreel.store.lock import BuildLock
 
 HOLD = """

@@ -14,9 +14,9 @@ from tests.store.building import build
 from tests.store.independent import canonical, edit_manifest
 
 from tokenreel import open_store
+from tokenreel.canonical import MAX_JSON_BYTES
 from tokenreel.errors import FormatError
 from tokenreel.inspect.verify import verify_store
-from tokenreel.store.canonical import MAX_JSON_BYTES
 
 
 @pytest.fixture

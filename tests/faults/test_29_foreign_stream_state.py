@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.stream.making import batches_of, config_of, texts_of, write_texts
 
+from tokenreel.canonical import digest
 from tokenreel.errors import ConfigError, DamageError, MismatchError, TokenreelError
-from tokenreel.store.canonical import digest
 from tokenreel.stream import join_states
 
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from tokenreel.canonical import canonical_bytes, digest
+from tokenreel.filesystem import FileSystem
 from tokenreel.rows.episodes import Episodes
 from tokenreel.rows.packed import Packed
 from tokenreel.rows.pieces import Pieces
 from tokenreel.rows.plan_cache import plan_cache
 from tokenreel.rows.plan_file import HEADER
 from tokenreel.rows.windows import Windows
-from tokenreel.store.canonical import canonical_bytes, digest
-from tokenreel.store.filesystem import FileSystem
 from tokenreel.store.store import Store
 
 LENGTHS = [9, 30, 4, 17, 2, 12, 6, 0, 1, 25]

@@ -25,13 +25,13 @@ from tests.rows.planning import (
     vouch,
 )
 
+from tokenreel.canonical import canonical_bytes, digest
 from tokenreel.errors import DamageError, FormatError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Rows, Source
 from tokenreel.inspect.verify import verify_store
 from tokenreel.rows.plan_file import HEADER, check_plan, open_plan
 from tokenreel.rows.windows import KEPT
-from tokenreel.store.canonical import canonical_bytes, digest
 from tokenreel.store.store import Store
 
 COLUMN = {"windows": "kept", "document_windows": "kept", "episodes": "length"}

@@ -23,9 +23,9 @@ from tests.rows.planning import (
 )
 
 from tokenreel.errors import WriteError
+from tokenreel.filesystem import FileSystem
 from tokenreel.rows.plan_file import check_plan
 from tokenreel.rows.plan_table import COLUMNS
-from tokenreel.store.filesystem import FileSystem
 from tokenreel.store.store import Store
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import tokenreel
-from tokenreel.store.filesystem import LOCAL, FileSystem
+from tokenreel.filesystem import LOCAL, FileSystem
 from tokenreel.store.writer import StoreWriter
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.turns import TURN

@@ -29,11 +29,11 @@ from tokenreel.errors import (
     VocabularyError,
     WriteError,
 )
+from tokenreel.filesystem import LOCAL, FileSystem
 from tokenreel.layouts import convert as convert_module
 from tokenreel.layouts import split_batches as batches
 from tokenreel.layouts.convert import TARGETS, convert
 from tokenreel.layouts.megatron_writer import MegatronWriter
-from tokenreel.store.filesystem import LOCAL, FileSystem
 from tokenreel.text.turns import TURN
 
 DOCUMENTS = {"train": [[1, 2, 3], [], [4], [5, 6]], "val": [[7, 8], [9]]}
@@ -404,7 +404,7 @@ def test_what_a_killed_conversion_left_is_removed_by_the_next(tmp_path):
     program = (
         "import os, sys\nfrom tokenreel import open_store\n"
         "from tokenreel.layouts.convert import convert\n"
-        "from tokenreel.store.filesystem import FileSystem\n"
+        "from tokenreel.filesystem import FileSystem\n"
         "class Kills(FileSystem):\n"
         "    def observe(self, operation, path, *, target=None):\n"
         "        if operation == 'rename': os.kill(os.getpid(), 9)\n"

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from tokenreel import open_store
 from tokenreel.errors import ConfigError, WriteError
+from tokenreel.filesystem import FileSystem
 from tokenreel.layouts import eos_scan
 from tokenreel.layouts.eos_scan import index_file, open_sidecar
 from tokenreel.store.file_arrays import ArrayFile
-from tokenreel.store.filesystem import FileSystem
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tokenreel.errors import WriteError
-from tokenreel.store.filesystem import LOCAL, NOWHERE, REMEDIES, REMEDY, FileSystem
+from tokenreel.filesystem import LOCAL, NOWHERE, REMEDIES, REMEDY, FileSystem
 
 
 class Observing(FileSystem):

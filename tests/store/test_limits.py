@@ -11,13 +11,14 @@ from tests.feed.making import Doc, write_store
 from tests.store.building import build as write_books
 from tests.store.independent import edit_manifest
 
-from tokenreel import StoreWriter, native, open_store
+from tokenreel import StoreWriter, canonical, native, open_store
+from tokenreel.canonical import canonical_bytes, read_canonical
 from tokenreel.errors import DamageError, FormatError, VocabularyError
+from tokenreel.filesystem import LOCAL
 from tokenreel.layouts import cache_writer as cache
-from tokenreel.store import canonical, id_range
+from tokenreel.store import id_range
 from tokenreel.store import document_index as documents
 from tokenreel.store import staged_folder as staging
-from tokenreel.store.canonical import canonical_bytes, read_canonical
 from tokenreel.store.document_index import (
     DocumentIndex,
     Offsets,
@@ -27,7 +28,6 @@ from tokenreel.store.document_index import (
     find_documents,
 )
 from tokenreel.store.file_arrays import ArrayFile
-from tokenreel.store.filesystem import LOCAL
 from tokenreel.store.id_range import check_file_ids
 from tokenreel.store.narrow import narrow, narrow_ended
 from tokenreel.store.shard_record import read_record

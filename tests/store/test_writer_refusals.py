@@ -19,9 +19,9 @@ from tokenreel.errors import (
     UnfinishedError,
     WriteError,
 )
+from tokenreel.filesystem import FileSystem
 from tokenreel.store import build_folder as target
 from tokenreel.store import shard_writer
-from tokenreel.store.filesystem import FileSystem
 from tokenreel.text.turns import TURN
 
 

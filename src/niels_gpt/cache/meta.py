@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from tokenreel.builder.cache_tokenizer import file_sha256
+from tokenreel.canonical import parse_strict, read_limited
 from tokenreel.errors import MissingFileError
+from tokenreel.filesystem import LOCAL
 from tokenreel.layouts.cache_writer import meta_bytes
-from tokenreel.store.canonical import parse_strict, read_limited
-from tokenreel.store.filesystem import LOCAL
 
 
 def write_meta(path: str, meta: dict) -> None:

@@ -27,6 +27,7 @@ from tokenreel.builder.cache_builder import CacheBuilder
 from tokenreel.builder.cache_target import NOT_BUILT, building, read_kept, read_meta
 from tokenreel.builder.torch_order import choose_validation
 from tokenreel.errors import ConfigError, EmptyError
+from tokenreel.filesystem import LOCAL
 from tokenreel.layouts.cache_writer import (
     SPLITS,
     SftCacheWriter,
@@ -35,7 +36,6 @@ from tokenreel.layouts.cache_writer import (
     write_token_shards,
 )
 from tokenreel.layouts.split_batches import Carried, document_batches
-from tokenreel.store.filesystem import LOCAL
 from tokenreel.store.split import Split
 from tokenreel.store.staged_folder import staged_folder
 from tokenreel.store.writer import SHARD_BYTES

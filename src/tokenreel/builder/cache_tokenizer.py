@@ -8,8 +8,8 @@ from pathlib import Path
 from tokenreel.builder.cache_builder import CacheBuilder
 from tokenreel.builder.cache_target import read_meta, refuse_existing
 from tokenreel.errors import MismatchError
+from tokenreel.filesystem import LOCAL
 from tokenreel.layouts.cache_writer import write_meta
-from tokenreel.store.filesystem import LOCAL
 from tokenreel.store.staged_folder import StreamFile, staged_folder
 
 MODEL_NAME = "spm.model"

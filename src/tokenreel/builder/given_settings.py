@@ -13,9 +13,9 @@ from os import PathLike, fspath
 from pathlib import PurePath
 from typing import Any
 
+from tokenreel.canonical import digest
 from tokenreel.display import count_of
 from tokenreel.errors import differing_fields
-from tokenreel.store.canonical import digest
 from tokenreel.text.sources.source_protocol import TextSource
 from tokenreel.text.tokenizers import EndToken
 

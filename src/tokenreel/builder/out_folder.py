@@ -14,6 +14,7 @@ from tokenreel.builder.given_settings import Made, changes, portable
 from tokenreel.builder.report import Account
 from tokenreel.builder.report_files import REPORT_NOTE, finished_build
 from tokenreel.builder.spill import Spill, remove_half_done
+from tokenreel.canonical import digest, read_canonical
 from tokenreel.errors import (
     EmptyError,
     ExistsError,
@@ -22,7 +23,6 @@ from tokenreel.errors import (
     TokenreelError,
 )
 from tokenreel.store.build_folder import BUILD_FOLDER, PLAN_NAME
-from tokenreel.store.canonical import digest, read_canonical
 from tokenreel.store.manifest import MANIFEST_NAME, read_manifest
 from tokenreel.store.store import Store
 from tokenreel.store.writer import StoreWriter

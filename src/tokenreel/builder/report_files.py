@@ -17,11 +17,11 @@ from typing import Any
 
 from tokenreel.builder.page import report_page
 from tokenreel.builder.samples import samples_of
+from tokenreel.canonical import digest
 from tokenreel.errors import TokenreelError
+from tokenreel.filesystem import LOCAL
 from tokenreel.layouts.open_store import open_store
 from tokenreel.store.build_folder import BUILD_FOLDER, PLAN_NAME
-from tokenreel.store.canonical import digest
-from tokenreel.store.filesystem import LOCAL
 from tokenreel.store.lock import BuildLock
 from tokenreel.store.manifest import MANIFEST_NAME, read_manifest
 from tokenreel.store.store import Store

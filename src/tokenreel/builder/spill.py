@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from tokenreel.canonical import MAX_JSON_BYTES, canonical_bytes, parse_canonical
 from tokenreel.errors import FormatError
-from tokenreel.store.canonical import MAX_JSON_BYTES, canonical_bytes, parse_canonical
 from tokenreel.store.origins import ORIGIN
 from tokenreel.text.turns import TURN
 

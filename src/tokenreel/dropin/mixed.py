@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from tokenreel.canonical import digest
 from tokenreel.dropin.mapped import MemoryMappedDataset
 from tokenreel.dropin.slice_batches import SliceBatches
 from tokenreel.errors import ConfigError
 from tokenreel.rows.slices import Slices
-from tokenreel.store.canonical import digest
 from tokenreel.store.split import Split
 
 

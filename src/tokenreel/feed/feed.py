@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokenreel.canonical import digest
 from tokenreel.config.settings import identity_of
 from tokenreel.display import never_raising
 from tokenreel.errors import ConfigError, EndlessError
@@ -33,7 +34,6 @@ from tokenreel.feed.trace import Explained, Hit, check_number, explain, where
 from tokenreel.order.order import VERSIONS, Located, Order
 from tokenreel.order.schedule import normalised, shares_of
 from tokenreel.rows.row_plan import RowPlan
-from tokenreel.store.canonical import digest
 from tokenreel.store.store import Store
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from tokenreel.canonical import digest
 from tokenreel.errors import ConfigError, MismatchError, differing_fields
-from tokenreel.store.canonical import digest
 
 VERSION = 2
 KEYS = frozenset({"version", "step", "changes", "fingerprint", "identity"})

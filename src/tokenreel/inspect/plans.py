@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tokenreel.errors import StoreError
+from tokenreel.filesystem import TEMPORARY_SUFFIX
 from tokenreel.rows.plan_cache import FOLDER, plan_folders
 from tokenreel.rows.plan_file import HEADER, check_plan, read_header
-from tokenreel.store.filesystem import TEMPORARY_SUFFIX
 from tokenreel.store.store import Store
 
 

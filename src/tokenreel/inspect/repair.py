@@ -15,11 +15,11 @@ from pathlib import Path
 
 from tokenreel.config.paths import usable_path
 from tokenreel.errors import DamageError, FormatError, StoreError, TokenreelError
+from tokenreel.filesystem import LOCAL
 from tokenreel.inspect.verify import verify_manifest
 from tokenreel.progress import SILENT, Progress
 from tokenreel.store.block_writer import block_digests
 from tokenreel.store.build_folder import BUILD_FOLDER
-from tokenreel.store.filesystem import LOCAL
 from tokenreel.store.manifest import (
     MANIFEST_NAME,
     SPLIT_NAME,

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tokenreel.canonical import read_limited
 from tokenreel.config.keywords import check_keywords
 from tokenreel.config.paths import usable_path
 from tokenreel.errors import ConfigError, DamageError, StoreError, TokenreelError, VocabularyError
@@ -28,7 +29,6 @@ from tokenreel.inspect.verdict import Verdict
 from tokenreel.layouts.open_store import open_store
 from tokenreel.progress import SILENT, Progress, shown
 from tokenreel.store import reader
-from tokenreel.store.canonical import read_limited
 from tokenreel.store.id_range import check_id_range
 from tokenreel.store.manifest import (
     MANIFEST_NAME,

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from tokenreel.errors import FormatError
+from tokenreel.filesystem import FileSystem
 from tokenreel.layouts.cache_pretrain import META_NAME
 from tokenreel.layouts.cache_sft import (
     INDEX_DTYPE,
@@ -30,7 +31,6 @@ from tokenreel.layouts.cache_sft import (
     TOKENS_SUFFIX,
 )
 from tokenreel.store.document_batch import DocumentBatch
-from tokenreel.store.filesystem import FileSystem
 from tokenreel.store.shard import Shard
 from tokenreel.store.split import Split
 from tokenreel.store.staged_folder import StreamFile, narrowed

@@ -28,6 +28,7 @@ from tokenreel.config.keywords import check_keywords
 from tokenreel.config.paths import usable_path
 from tokenreel.config.sizes import parse_size
 from tokenreel.errors import ConfigError, EmptyError, ExistsError, MismatchError
+from tokenreel.filesystem import LOCAL, FileSystem
 from tokenreel.layouts.episode_files_writer import EpisodesWriter
 from tokenreel.layouts.flat_writer import FlatWriter
 from tokenreel.layouts.listing import SPLIT_NAMES
@@ -36,7 +37,6 @@ from tokenreel.layouts.open_store import open_store
 from tokenreel.layouts.split_batches import Carried, document_batches
 from tokenreel.progress import SILENT, Progress, shown
 from tokenreel.store.document_batch import DocumentBatch
-from tokenreel.store.filesystem import LOCAL, FileSystem
 from tokenreel.store.manifest import TOKEN_DTYPES
 from tokenreel.store.staged_folder import staged_folder
 from tokenreel.store.store import Store

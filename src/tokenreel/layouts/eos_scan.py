@@ -29,11 +29,11 @@ from pathlib import Path
 
 import numpy as np
 
+from tokenreel.canonical import canonical_bytes, read_canonical
 from tokenreel.errors import DamageError, FormatError, WriteError
-from tokenreel.store.canonical import canonical_bytes, read_canonical
+from tokenreel.filesystem import LOCAL, TEMPORARY_SUFFIX, FileSystem, OutputFile
 from tokenreel.store.document_index import DocumentIndex, Offsets
 from tokenreel.store.file_arrays import ArrayFile
-from tokenreel.store.filesystem import LOCAL, TEMPORARY_SUFFIX, FileSystem, OutputFile
 from tokenreel.store.shard import IndexFile
 
 logger = logging.getLogger(__name__)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from tokenreel.filesystem import FileSystem
 from tokenreel.layouts.episode_files import INDEX, MASK, TOKEN_DTYPE, TOKENS
 from tokenreel.layouts.split_batches import loss_weights
 from tokenreel.store.document_batch import DocumentBatch
-from tokenreel.store.filesystem import FileSystem
 from tokenreel.store.staged_folder import StreamFile, narrowed
 
 PAIR = np.dtype("<u8")

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
+from tokenreel.canonical import digest
 from tokenreel.errors import DamageError
-from tokenreel.store.canonical import digest
 from tokenreel.store.mappings import with_descriptor
 from tokenreel.store.shard import Shard
 

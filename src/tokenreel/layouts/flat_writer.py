@@ -17,10 +17,10 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from tokenreel.errors import ConfigError
+from tokenreel.filesystem import FileSystem
 from tokenreel.layouts.listing import SPLIT_NAMES
 from tokenreel.layouts.split_batches import Carried, document_batches
 from tokenreel.store.document_batch import DocumentBatch
-from tokenreel.store.filesystem import FileSystem
 from tokenreel.store.staged_folder import StreamFile, narrowed
 from tokenreel.store.store import Store
 

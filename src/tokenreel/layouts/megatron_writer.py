@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from tokenreel.filesystem import FileSystem
 from tokenreel.layouts.megatron import DTYPES, HEADER, MAGIC, VERSION
 from tokenreel.store.document_batch import DocumentBatch
-from tokenreel.store.filesystem import FileSystem
 from tokenreel.store.staged_folder import StreamFile, narrowed
 
 UINT16_CODE, INT32_CODE = 8, 4

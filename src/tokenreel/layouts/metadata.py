@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from tokenreel.canonical import parse_strict, read_limited
 from tokenreel.config.yaml import parse_yaml
 from tokenreel.errors import FormatError
-from tokenreel.store.canonical import parse_strict, read_limited
 from tokenreel.store.manifest import MAX_COUNT
 from tokenreel.store.open_options import parse_dtype
 

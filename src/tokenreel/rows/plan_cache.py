@@ -24,7 +24,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tokenreel.canonical import digest
 from tokenreel.errors import StoreError, WriteError
+from tokenreel.filesystem import LOCAL, FileSystem
 from tokenreel.layouts.fingerprint import file_stamp
 from tokenreel.rows.columns import Columns, T
 from tokenreel.rows.plan_file import (
@@ -36,8 +38,6 @@ from tokenreel.rows.plan_file import (
     open_plan,
     write_plan,
 )
-from tokenreel.store.canonical import digest
-from tokenreel.store.filesystem import LOCAL, FileSystem
 from tokenreel.store.store import Store
 
 FOLDER = ".plans"

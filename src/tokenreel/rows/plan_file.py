@@ -42,13 +42,13 @@ from typing import Any, Generic
 
 import numpy as np
 
+from tokenreel.canonical import canonical_bytes, digest, read_canonical
 from tokenreel.errors import DamageError, FormatError, StoreError, WriteError
+from tokenreel.filesystem import TEMPORARY_SUFFIX, FileSystem, OutputFile
 from tokenreel.rows.columns import Arrays, Columns, T
 from tokenreel.rows.plan_table import TABLE
 from tokenreel.rows.verified import check_bytes, load_columns
-from tokenreel.store.canonical import canonical_bytes, digest, read_canonical
 from tokenreel.store.file_arrays import ArrayFile
-from tokenreel.store.filesystem import TEMPORARY_SUFFIX, FileSystem, OutputFile
 
 FORMAT = "tokenreel-plan"
 VERSION = 1

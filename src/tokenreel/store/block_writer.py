@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenreel.store.filesystem import FileSystem, OutputFile, temporary_name
+from tokenreel.filesystem import FileSystem, OutputFile, temporary_name
 
 BLOCK_BYTES = 1024 * 1024
 PENDING_BLOCKS = 8

@@ -30,15 +30,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tokenreel.errors import ConfigError, ExistsError, FormatError, MismatchError, WriteError
-from tokenreel.store.canonical import (
+from tokenreel.canonical import (
     MAX_JSON_BYTES,
     canonical_bytes,
     digest,
     read_canonical,
     read_limited,
 )
-from tokenreel.store.filesystem import TEMPORARY_SUFFIX, FileSystem
+from tokenreel.errors import ConfigError, ExistsError, FormatError, MismatchError, WriteError
+from tokenreel.filesystem import TEMPORARY_SUFFIX, FileSystem
 from tokenreel.store.lock import BuildLock
 from tokenreel.store.manifest import (
     MANIFEST_NAME,

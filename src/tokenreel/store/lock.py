@@ -14,7 +14,7 @@ import socket
 from pathlib import Path
 
 from tokenreel.errors import BusyError, WriteError
-from tokenreel.store.filesystem import FileSystem
+from tokenreel.filesystem import FileSystem
 
 
 class BuildLock:

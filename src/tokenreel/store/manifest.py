@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from tokenreel.canonical import canonical_bytes, digest, read_canonical
 from tokenreel.errors import FormatError
-from tokenreel.store.canonical import canonical_bytes, digest, read_canonical
 
 FORMAT = "tokenreel"
 VERSION = 1

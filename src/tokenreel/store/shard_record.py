@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tokenreel.canonical import canonical_bytes, parse_canonical, read_limited
 from tokenreel.errors import FormatError
 from tokenreel.store.block_writer import root_digest
-from tokenreel.store.canonical import canonical_bytes, parse_canonical, read_limited
 from tokenreel.store.manifest import (
     HEX_DIGEST,
     VERSION,

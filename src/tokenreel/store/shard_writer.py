@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
+from tokenreel.canonical import MAX_JSON_BYTES
 from tokenreel.errors import WriteError
+from tokenreel.filesystem import FileSystem
 from tokenreel.store.block_writer import BlockWriter
-from tokenreel.store.canonical import MAX_JSON_BYTES
 from tokenreel.store.document_batch import DocumentBatch
-from tokenreel.store.filesystem import FileSystem
 from tokenreel.store.manifest import Facts
 from tokenreel.store.narrow import narrow_into
 from tokenreel.store.origins import OriginTable

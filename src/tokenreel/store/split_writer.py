@@ -16,9 +16,9 @@ from dataclasses import asdict
 import numpy as np
 
 from tokenreel.errors import ConfigError, InputError, MismatchError, differing_fields
+from tokenreel.filesystem import NOWHERE, FileSystem
 from tokenreel.store.build_folder import BuildTarget
 from tokenreel.store.document_batch import DocumentBatch
-from tokenreel.store.filesystem import NOWHERE, FileSystem
 from tokenreel.store.manifest import Facts, ShardEntry
 from tokenreel.store.narrow import OutOfVocabularyError
 from tokenreel.store.shard_writer import ShardWriter, shard_name

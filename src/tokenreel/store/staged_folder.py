@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from tokenreel.errors import ExistsError, WriteError
-from tokenreel.store.filesystem import TEMPORARY_SUFFIX, FileSystem, OutputFile
+from tokenreel.filesystem import TEMPORARY_SUFFIX, FileSystem, OutputFile
 from tokenreel.store.narrow import OutOfVocabularyError, narrow
 
 logger = logging.getLogger(__name__)

@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from tokenreel.canonical import canonical_bytes, parse_canonical
 from tokenreel.config.paths import usable_path
 from tokenreel.errors import ConfigError, EmptyError, FormatError, MismatchError, WriteError
+from tokenreel.filesystem import LOCAL, FileSystem
 from tokenreel.store.block_writer import BLOCK_BYTES
 from tokenreel.store.build_folder import BuildTarget
-from tokenreel.store.canonical import canonical_bytes, parse_canonical
 from tokenreel.store.document_batch import DocumentBatch, check_documents
-from tokenreel.store.filesystem import LOCAL, FileSystem
 from tokenreel.store.manifest import (
     MANIFEST_NAME,
     SPLIT_NAME,

@@ -15,9 +15,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from tokenreel.canonical import digest
 from tokenreel.errors import MismatchError
 from tokenreel.layouts.open_store import open_store
-from tokenreel.store.canonical import digest
 from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.manifest import MANIFEST_NAME
 from tokenreel.store.writer import StoreWriter

@@ -6,9 +6,9 @@ from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any
 
+from tokenreel.canonical import digest
 from tokenreel.errors import ConfigError
 from tokenreel.rows.packing import VERSION as PACKING_VERSION
-from tokenreel.store.canonical import digest
 from tokenreel.stream.arrivals import Arrivals
 from tokenreel.stream.bins import BinPacker
 from tokenreel.stream.cache import Cache

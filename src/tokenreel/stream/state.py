@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from tokenreel.canonical import digest
 from tokenreel.errors import ConfigError, DamageError, MismatchError, differing_fields
 from tokenreel.feed.state import check_belongs, check_form, told
-from tokenreel.store.canonical import digest
 from tokenreel.stream.chunk import Chunk, from_text
 from tokenreel.stream.ledger import NAMES, from_named, named
 from tokenreel.stream.place import Place
