@@ -1,16 +1,16 @@
 """Encode one chunk: records in, ids out. Runs on any worker, gives the same everywhere.
 
-A stretch of every batch is encoded by the reference too (sample.py): a difference stops the
-build. Memory: a batch of text and its ids.
+Stretches of the text are encoded by the reference too (text/tokenizers/checked_encoder.py): a
+difference stops the build. Memory: a batch of text and its ids.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import TextIO
 
 import numpy as np
@@ -20,8 +20,8 @@ from tokenreel.builder.encoded import Piece, PieceMaker
 from tokenreel.builder.file_counts import FileCounts
 from tokenreel.builder.spill import ChunkWriter, Spill, Summary
 from tokenreel.builder.work import Chunk
-from tokenreel.errors import InputError, MismatchError, TokenreelError, WorkerError
-from tokenreel.text.provenance import Provenance
+from tokenreel.errors import MismatchError
+from tokenreel.text.provenance import Provenance, located, name_span
 from tokenreel.text.sources.blocks import COMPRESSIONS
 from tokenreel.text.sources.jsonl_columns import ColumnReader
 from tokenreel.text.sources.record import Record, Skipped, Tally
@@ -60,7 +60,7 @@ class Encoder:
         self._trail_folder = trail_folder
         self._spill = Spill(job.spill_folder, job.dtype)
         self._engine: str = getattr(job.tokenizer, "engine", "reference")
-        self._make = PieceMaker(job.plan, job.tokenizer, dtype=job.dtype, engine=self._engine)
+        self._make = PieceMaker(job.plan, job.tokenizer, dtype=job.dtype)
 
     def encode(self, chunk: Chunk) -> Summary:
         """Encode a chunk into the spill folder, unless it is there; return its summary."""
@@ -69,15 +69,14 @@ class Encoder:
             _refuse_other_records(chunk, known)
             self._advance(chunk.num_bytes)
             return known
-        trail = _Trail(self._trail_folder, chunk)
-        writer = self._spill.create(chunk.number)
-        try:
-            with _located(trail):
-                summary = writer.finish(self._encode(chunk, writer, trail))
-        finally:
-            writer.abandon()
-        trail.remove()
-        return summary
+        remedy = "run the same build again once the cause is gone: what was encoded is kept"
+        with _Trail(self._trail_folder, chunk) as trail:
+            writer = self._spill.create(chunk.number)
+            try:
+                with located(lambda: trail.place, remedy=remedy):
+                    return writer.finish(self._encode(chunk, writer, trail))
+            finally:
+                writer.abandon()
 
     def _encode(self, chunk: Chunk, writer: ChunkWriter, trail: _Trail) -> Summary:
         records = self._records(chunk)
@@ -192,7 +191,11 @@ def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
 
 
 class _Trail:
-    """What this process is at; in a file it is the last thing that it says if it dies."""
+    """Which documents this process is at, kept in a file from which a death can be explained.
+
+    The file is deleted where the chunk ends, well or with an error that is reported; it stays
+    where the process is killed.
+    """
 
     def __init__(self, folder: Path | None, chunk: Chunk) -> None:
         self._file: TextIO | None = None
@@ -202,51 +205,29 @@ class _Trail:
         place = f"chunk {chunk.number}"
         if chunk.part is not None and chunk.part.file:
             place = f"{chunk.part.file} from line {chunk.part.row + 1:,} on"
-        self._say(place)
+        self._write(place)
+
+    def __enter__(self) -> _Trail:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._file is not None and (error is None or isinstance(error, Exception)):
+            self._file.close()
+            Path(self._file.name).unlink(missing_ok=True)
 
     def move(self, first: Provenance, last: Provenance) -> None:
-        """Say which documents come next."""
-        self._say(str(first) if first == last else f"{first} to {last}")
+        """Write down which documents come next."""
+        self._write(name_span(first, last))
 
-    def _say(self, place: str) -> None:
+    def _write(self, place: str) -> None:
         self.place = place
         if self._file is not None:
             self._file.seek(0)
             self._file.truncate()
             self._file.write(place)
             self._file.flush()
-
-    def remove(self) -> None:
-        """Say that all is well."""
-        if self._file is not None:
-            self._file.close()
-            Path(self._file.name).unlink(missing_ok=True)
-
-
-@contextmanager
-def _located(trail: _Trail) -> Iterator[None]:
-    """Say of every failure in which documents it happened."""
-    try:
-        yield
-    except InputError as error:
-        trail.remove()
-        if error.where is not None:
-            raise
-        raise InputError(
-            error.what,
-            where=trail.place,
-            expected=error.expected,
-            actual=error.actual,
-            remedy=error.remedy,
-        ) from error
-    except TokenreelError:
-        trail.remove()
-        raise
-    except Exception as error:
-        trail.remove()
-        said = "out of memory" if isinstance(error, MemoryError) else "encoding failed"
-        raise WorkerError(
-            f"{said}: {type(error).__name__}: {error}".removesuffix(": "),
-            where=trail.place,
-            remedy="run the same build again once the cause is gone: what was encoded is kept",
-        ) from error

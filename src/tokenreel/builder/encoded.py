@@ -11,7 +11,6 @@ from itertools import pairwise
 import numpy as np
 
 from tokenreel.builder.build_plan import BuildPlan
-from tokenreel.builder.engine_check import EncodeAndCheck
 from tokenreel.builder.spill import HASH, Arrays
 from tokenreel.errors import InputError
 from tokenreel.store.narrow import narrow, narrow_ended
@@ -21,6 +20,7 @@ from tokenreel.text.provenance import Provenance
 from tokenreel.text.sources.jsonl_columns import Columns
 from tokenreel.text.sources.record import Bad, Record, Skipped, Tally
 from tokenreel.text.tokenizers import Encoded, Tokenizer
+from tokenreel.text.tokenizers.checked_encoder import CheckedEncoder
 
 MEMORY = "(memory)"  # what provenance calls a place without a file
 
@@ -54,14 +54,12 @@ class Piece:
 class PieceMaker:
     """Encode batches of records into pieces."""
 
-    def __init__(
-        self, plan: BuildPlan, tokenizer: Tokenizer, *, dtype: np.dtype, engine: str
-    ) -> None:
+    def __init__(self, plan: BuildPlan, tokenizer: Tokenizer, *, dtype: np.dtype) -> None:
         self._plan = plan
         self._tokenizer = tokenizer
         self._dtype = dtype
         self._end_id = plan.end_id(tokenizer)
-        self._encode = EncodeAndCheck(tokenizer, engine)
+        self._encode = CheckedEncoder(tokenizer)
 
     def documents(self, batch: Sequence[Record]) -> Piece:
         """Encode documents."""

@@ -54,5 +54,5 @@ def _head(source: TextSource) -> TextSource:
 
 
 def _render(record: Record, plan: BuildPlan, tokenizer: Tokenizer, *, on_bad: str) -> None:
-    maker = PieceMaker(plan, tokenizer, dtype=np.dtype(np.uint32), engine="reference")
+    maker = PieceMaker(plan, tokenizer, dtype=np.dtype(np.uint32))
     maker.chats([record], on_bad=on_bad, skipped=Skipped())

@@ -1,8 +1,12 @@
-"""Where a document came from."""
+"""Where a document came from, and in which documents an error happened."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+from tokenreel.errors import InputError, TokenreelError, WorkerError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,3 +40,42 @@ class Provenance:
         """Return what is known, ready for JSON."""
         known = {"file": self.file, "row": self.row, "byte": self.byte, "id": self.id}
         return {key: value for key, value in known.items() if value is not None}
+
+
+def name_span(first: Provenance, last: Provenance) -> str:
+    """Name the documents from the first to the last.
+
+    >>> name_span(Provenance(file="a.jsonl", row=0), Provenance(file="a.jsonl", row=6))
+    'a.jsonl:1 to a.jsonl:7'
+    """
+    return str(first) if first == last else f"{first} to {last}"
+
+
+@contextmanager
+def located(where: Callable[[], str], *, remedy: str) -> Iterator[None]:
+    """Name the documents, `where()`, in every error of the block that does not name a place.
+
+    Errors that are not tokenreel's become a WorkerError with this remedy; KeyboardInterrupt and
+    the like pass through.
+    """
+    try:
+        yield
+    except InputError as error:
+        if error.where is not None:
+            raise
+        raise InputError(
+            error.what,
+            where=where(),
+            expected=error.expected,
+            actual=error.actual,
+            remedy=error.remedy,
+        ) from error
+    except TokenreelError:
+        raise
+    except Exception as error:
+        said = "out of memory" if isinstance(error, MemoryError) else "encoding failed"
+        raise WorkerError(
+            f"{said}: {type(error).__name__}: {error}".removesuffix(": "),
+            where=where(),
+            remedy=remedy,
+        ) from error

@@ -15,9 +15,10 @@ import pytest
 
 from tokenreel.errors import ConfigError, InputError, MismatchError
 from tokenreel.text.provenance import Provenance
-from tokenreel.text.tokenizers import check_sample, load_tokenizer
+from tokenreel.text.tokenizers import load_tokenizer
 from tokenreel.text.tokenizers.bpe_engines import gigatoken_of_json, tiktoken_of_json
 from tokenreel.text.tokenizers.byte import define_bytes
+from tokenreel.text.tokenizers.checked_encoder import CheckedEncoder
 from tokenreel.text.tokenizers.engine import Engine, UnsuitableError, choose_engine
 from tokenreel.text.tokenizers.hf_content import content_json
 from tokenreel.text.tokenizers.hostile import hostile_sample
@@ -121,9 +122,10 @@ def test_a_difference_in_a_build_names_document_offset_and_both_ids() -> None:
     tokenizer = bytes_with(lambda: WrongAt(lambda text: text.endswith("Xyzzy!")))
     assert tokenizer.engine == "wrong 1.0"
     provenances = [Provenance(file="web.jsonl", row=row) for row in range(2)]
-    check_sample(tokenizer, ["good", "also good"], provenances)
+    place = provenances.__getitem__
+    CheckedEncoder(tokenizer).texts(["good", "also good"], place=place)
     with pytest.raises(MismatchError) as caught:
-        check_sample(tokenizer, ["good", "é Xyzzy!"], provenances)
+        CheckedEncoder(tokenizer).texts(["good", "é Xyzzy!"], place=place)
     message = str(caught.value)
     assert "web.jsonl:2: wrong 1.0 and the reference" in message
     assert "from token 8 on (character 7)" in message
@@ -143,13 +145,34 @@ def test_a_difference_in_length_alone_is_a_difference() -> None:
 
     tokenizer = bytes_with(lambda: Short(lambda text: text == "Xyzzy"))
     with pytest.raises(MismatchError, match=r"tokens \(expected 5, got 4\)"):
-        check_sample(tokenizer, ["Xyzzy"], ["memory"])
+        CheckedEncoder(tokenizer).texts(["Xyzzy"], place=lambda _: "memory")
 
 
-def test_check_sample_passes_where_the_engines_agree(open_kind: Open) -> None:
+def test_a_checked_batch_is_encoded_as_the_reference_encodes_it(open_kind: Open) -> None:
     sample = hostile_sample()
     for kind in ("bpe", "sp_trained", "byte"):
-        check_sample(open_kind(kind), sample, [str(number) for number in range(len(sample))])
+        encoder = CheckedEncoder(open_kind(kind), every=1, stretches=len(sample))
+        encoded = encoder.texts(sample, place=str)
+        expected = open_kind(kind).encode_by_reference(sample)
+        assert encoded.offsets.tolist() == expected.offsets.tolist()
+        assert encoded.ids.tolist() == expected.ids.tolist()
+
+
+def test_of_every_so_many_batches_one_is_checked_beginning_with_the_first() -> None:
+    tokenizer = bytes_with(lambda: WrongAt(lambda text: text == "Xyzzy"))
+
+    def first_refused(encoder: CheckedEncoder, wrong_from: int) -> int:
+        for number in range(9):
+            text = "Xyzzy" if number >= wrong_from else "good"
+            try:
+                encoder.texts([text], place=lambda _: "memory")
+            except MismatchError:
+                return number
+        return -1
+
+    for wrong_from, refused in [(0, 0), (1, 3), (3, 3), (4, 6)]:
+        assert first_refused(CheckedEncoder(tokenizer, every=3), wrong_from) == refused
+    assert first_refused(CheckedEncoder(tokenizer, every=1, stretches=1), 1) == 1
 
 
 def test_the_hostile_sample_never_changes() -> None:

@@ -1,7 +1,7 @@
 """Tokenizers: text to ids that no text can forge, and back.
 
-`load_tokenizer` opens any kind; see protocol.py for what it returns and referenced.py
-for what that promises.
+`load_tokenizer` opens any kind; see tokenizer_protocol.py for what it returns and
+tokenizer.py for what that promises.
 """
 
 from __future__ import annotations
@@ -23,12 +23,7 @@ from tokenreel.text.tokenizers.objects import (
     TokenizerSpec,
 )
 from tokenreel.text.tokenizers.specials import DEFAULT_SPECIALS, END_OF_TEXT, NGPT_SPECIALS
-from tokenreel.text.tokenizers.tokenizer import (
-    ENGINES,
-    Definition,
-    ReferencedTokenizer,
-    check_sample,
-)
+from tokenreel.text.tokenizers.tokenizer import ENGINES, Definition, ReferencedTokenizer
 from tokenreel.text.tokenizers.tokenizer_protocol import Encoded, LoadedTokenizer, Tokenizer
 
 __all__ = [
@@ -42,7 +37,6 @@ __all__ = [
     "TokenizerSpec",
     "adapt",
     "byte_tokenizer",
-    "check_sample",
     "find_end",
     "load_tokenizer",
     "take_end",
@@ -71,7 +65,7 @@ def load_tokenizer(spec: TokenizerSpec, *, engine: str = "auto") -> Tokenizer:
       `sentencepiece.SentencePieceProcessor`, a `tiktoken.Encoding`. What it holds counts, tokens
       added in memory too; its ids are those of the files it came from, and so is its fingerprint,
       unless these were written by an older library and it does not know where they are;
-    - a tokenizer of your own (`Tokenizer` in protocol.py), which is returned as it is.
+    - a tokenizer of your own (`Tokenizer` in tokenizer_protocol.py), which is returned as it is.
 
     `engine` is "auto", the fastest that gives the ids of the reference, or "reference".
 

@@ -6,8 +6,8 @@ or if it cannot load the definition, the reference does the work and the log say
 What is chosen depends on the definition and the installed packages alone, and the ids
 on neither. Choosing costs some milliseconds: a few hundred short texts by each engine.
 
-A sample is no proof. A build therefore calls `check_sample` with some of its own
-documents (say one in a thousand), and a difference stops it.
+A sample is no proof. Builds and streams therefore compare stretches of their own text with
+the reference (checked_encoder.py), and a difference stops them.
 """
 
 from __future__ import annotations

@@ -24,10 +24,9 @@ import numpy as np
 from tokenreel import native
 from tokenreel.errors import ConfigError, InputError, MismatchError, VocabularyError
 from tokenreel.text.tokenizers.end_of_text import DeclaredEnd
-from tokenreel.text.tokenizers.engine import Engine, choose_engine, require_equal
+from tokenreel.text.tokenizers.engine import Engine, choose_engine
 from tokenreel.text.tokenizers.tokenizer_protocol import (
     Encoded,
-    Tokenizer,
     as_id_array,
     encode_one,
     join,
@@ -222,22 +221,6 @@ class ReferencedTokenizer:
             _any_within(ids[start : start + _CHUNK], self._runs)
             for start in range(0, len(ids), _CHUNK)
         )
-
-
-def check_sample(tokenizer: Tokenizer, texts: Sequence[str], provenances: Sequence[object]) -> None:
-    """Encode a sample by engine and reference; raise MismatchError where they differ.
-
-    Does nothing where the reference itself does the work.
-    """
-    if not isinstance(tokenizer, ReferencedTokenizer) or tokenizer.engine == "reference":
-        return
-    require_equal(
-        tokenizer.encode_by_reference(texts),
-        tokenizer.encode_batch(texts),
-        names=provenances,
-        engine=tokenizer.engine,
-        decode=tokenizer.decode,
-    )
 
 
 def fingerprint_of(kind: str, parts: Mapping[str, bytes]) -> str:
