@@ -21,7 +21,8 @@ import tokenreel
 from tokenreel.cli.output import drop_output, report_error, report_misuse, report_signal
 from tokenreel.cli.signals import Watch, ended_by_signals, is_kept
 from tokenreel.cli.spoken import FlagFormatter, for_command
-from tokenreel.cli.usage import MisuseError, Parser, nearest_words
+from tokenreel.cli.usage import MisuseError, Parser
+from tokenreel.config.hints import nearest_words
 from tokenreel.errors import ConfigError, TokenreelError
 
 GROUPS = {

@@ -7,11 +7,11 @@ means one option today is ambiguous, or another option, as soon as a command get
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from tokenreel.config.hints import did_you_mean, nearest_words
 from tokenreel.errors import ConfigError
 
 COMMON = ("--json", "--quiet")  # options of every command
@@ -92,14 +92,15 @@ class Parser(argparse.ArgumentParser):
     def _advice(self, name: str) -> str:
         if self._subparsers and name in COMMON:
             return f"give {name} behind the command"
-        return did_you_mean(name, self._option_string_actions)
+        return did_you_mean(name, self._option_string_actions, likeness=0.6, show=str) or ""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Refuse a word that is none of the choices, as argparse does, but say what is near."""
         if action.choices is None or value in action.choices:
             return
         names = [str(choice) for choice in action.choices]
-        near = did_you_mean(str(value), names, likeness=0.75)  # uint8 is not meant for uint32
+        # uint8 is not meant for uint32
+        near = did_you_mean(str(value), names, likeness=0.75, show=str) or ""
         if isinstance(action, argparse._SubParsersAction):
             raise self._unknown_command(action, str(value), near)
         option = "/".join(action.option_strings) or str(action.metavar or action.dest)
@@ -112,30 +113,7 @@ class Parser(argparse.ArgumentParser):
     ) -> MisuseError:
         """Return the error for an unknown command, with the usage of the nearest."""
         misuse = self.misused(f"unknown command {name!r}", remedy=near)
-        nearest = nearest_words(name, action.choices)
+        nearest = nearest_words(name, action.choices, likeness=0.6)
         if nearest:
             misuse.usage = action.choices[nearest[0]].short_usage()
         return misuse
-
-
-def nearest_words(word: str, known: Iterable[str], *, likeness: float = 0.6) -> list[str]:
-    """Return the known words that someone may have meant: those that begin so, else the like.
-
-    >>> nearest_words("--val", ["--val-frac", "--val-tokens", "--seed"])
-    ['--val-frac', '--val-tokens']
-    >>> nearest_words("bulid", ["build", "plan"])
-    ['build']
-    """
-    words = list(known)
-    begun = [other for other in words if len(word.strip("-")) > 1 and other.startswith(word)]
-    return begun[:3] or difflib.get_close_matches(word, words, n=1, cutoff=likeness)
-
-
-def did_you_mean(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str:
-    """Return the question, or nothing where no known word is near.
-
-    >>> did_you_mean("bulid", ["build", "plan"])
-    'did you mean build?'
-    """
-    near = nearest_words(word, known, likeness=likeness)
-    return f"did you mean {' or '.join(near)}?" if near else ""

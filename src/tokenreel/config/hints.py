@@ -10,7 +10,7 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from os import PathLike
 from typing import Any, Literal
@@ -110,7 +110,26 @@ def brief(value: object) -> str:
         return f"a {type(value).__name__}"
 
 
-def did_you_mean(wrong: object, known: Iterable[object]) -> str | None:
+def nearest_words(word: str, known: Iterable[str], *, likeness: float = 0.5) -> list[str]:
+    """Return the known words that someone may have meant: those that begin so, else the like.
+
+    >>> nearest_words("--val", ["--val-frac", "--val-tokens", "--seed"])
+    ['--val-frac', '--val-tokens']
+    >>> nearest_words("bulid", ["build", "plan"])
+    ['build']
+    """
+    words = list(known)
+    begun = [other for other in words if len(word.strip("-")) > 1 and other.startswith(word)]
+    return begun[:3] or difflib.get_close_matches(word, words, n=1, cutoff=likeness)
+
+
+def did_you_mean(
+    wrong: object,
+    known: Iterable[object],
+    *,
+    likeness: float = 0.5,
+    show: Callable[[str], str] = repr,
+) -> str | None:
     """Return the question that names the nearest of what is known; None where nothing is near.
 
     >>> did_you_mean("pakced", ["windows", "packed"])
@@ -118,5 +137,5 @@ def did_you_mean(wrong: object, known: Iterable[object]) -> str | None:
     """
     if not isinstance(wrong, str):  # a number is no misspelling
         return None
-    near = difflib.get_close_matches(wrong, [str(item) for item in known], n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else None
+    near = nearest_words(wrong, map(str, known), likeness=likeness)
+    return f"did you mean {' or '.join(map(show, near))}?" if near else None

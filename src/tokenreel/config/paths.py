@@ -1,4 +1,4 @@
-"""A path that can be one, and what lies there.
+"""A path that can be one, what lies there, and the order of names with numbers in them.
 
 Python asks the system about a path and lets through what comes back: ValueError for a NUL or
 half a character (a lone surrogate), OSError for a name too long or a folder one may not enter.
@@ -9,6 +9,7 @@ to the caller, who knows what was looked for.
 from __future__ import annotations
 
 import errno
+import re
 import stat
 from os import PathLike
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 from tokenreel.config.hints import brief
 from tokenreel.errors import ConfigError
 
+_DIGITS = re.compile(r"(\d+)")
 ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EBADF)  # as pathlib sees it
 SPECIAL_FILES = {
     "a pipe": stat.S_ISFIFO,
@@ -50,3 +52,13 @@ def special_kind(path: Path) -> str | None:
     except (OSError, ValueError):
         return None
     return next((name for name, is_kind in SPECIAL_FILES.items() if is_kind(mode)), None)
+
+
+def natural_key(name: str) -> tuple[list[str | int], str]:
+    """Return the sort key that orders numbers in names by their value.
+
+    >>> sorted(["t_10", "t_2", "t_02"], key=natural_key)
+    ['t_02', 't_2', 't_10']
+    """
+    runs = _DIGITS.split(name)  # text and digits take turns, beginning with text
+    return [int(run) if place % 2 else run for place, run in enumerate(runs)], name

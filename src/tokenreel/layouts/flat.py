@@ -24,6 +24,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from tokenreel.config.paths import natural_key
 from tokenreel.errors import ConfigError, FormatError, NoFileError, NoStoreError
 from tokenreel.layouts.foreign import (
     Declared,
@@ -34,7 +35,7 @@ from tokenreel.layouts.foreign import (
     require_target,
     token_file,
 )
-from tokenreel.layouts.listing import BROKEN, list_folder, natural_key
+from tokenreel.layouts.listing import BROKEN, list_folder
 from tokenreel.layouts.metadata import Metadata, read_metadata
 from tokenreel.layouts.npy import read_npy
 from tokenreel.store.file_arrays import ArrayFile

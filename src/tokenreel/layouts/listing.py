@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tokenreel.config.paths import natural_key
 from tokenreel.errors import DamageError
 
 BROKEN = -1
 SPLIT_NAMES = ("train", "val", "valid", "validation", "test", "dev", "eval", "holdout")
-DIGITS = re.compile(r"([0-9]+)")
 
 
 class FileSizes(Mapping[str, int]):
@@ -64,16 +64,6 @@ class Folder:
     def split_folders(self) -> tuple[str, ...]:
         """The subfolders that have the name of a split."""
         return tuple(name for name in self.folders if name in SPLIT_NAMES)
-
-
-def natural_key(name: str) -> tuple[list[str | int], str]:
-    """Return the sort key that orders numbers in names by their value.
-
-    >>> sorted(["t_10", "t_2", "t_02"], key=natural_key)
-    ['t_02', 't_2', 't_10']
-    """
-    parts = DIGITS.split(name)
-    return [int(part) if i % 2 else part for i, part in enumerate(parts)], name
 
 
 def list_folder(path: Path) -> Folder:

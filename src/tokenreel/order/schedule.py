@@ -7,7 +7,6 @@ is replayed, however far a run has come. Shares always sum to 1.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from numbers import Real
 
 import numpy as np
 
+from tokenreel.config.hints import did_you_mean
 from tokenreel.errors import ConfigError
 
 MAX_TIME = 2.0**44  # beyond it a float64 no longer tells the rows of a source apart
@@ -138,11 +138,10 @@ def normalised(
     """
     unknown = sorted(str(name) for name in weights if name not in names)
     if unknown:
-        near = difflib.get_close_matches(unknown[0], names, n=1)
         raise ConfigError(
             f"weights for sources that do not exist: {', '.join(unknown)}",
             expected=", ".join(names),
-            remedy=f"did you mean {near[0]!r}?" if near else None,
+            remedy=did_you_mean(unknown[0], names),
         )
     if not 0 < temperature < math.inf:
         raise ConfigError("bad temperature", expected="> 0", actual=temperature)

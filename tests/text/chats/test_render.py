@@ -196,17 +196,11 @@ def test_fewer_messages_are_a_prefix_and_prompts_are_what_training_saw(
 
 @QUICK
 @given(case=CASES, policy=st.sampled_from(["assistant", "last_assistant", "all", {"user": 0.25}]))
-def test_the_ledger_adds_up_under_every_policy(
+def test_no_policy_trains_the_result_of_a_tool(
     case: tuple[Template, list[Chat]], policy: Any, byte: Tokenizer
 ) -> None:
     template, chats = case
     rendered = render(chats, template, tokenizer=byte, policy=policy)
-    ledger, weights = rendered.ledger, rendered.token_weights()
-    assert (ledger.trained + ledger.masked + ledger.truncated + ledger.dropped).tolist() == (
-        ledger.total.tolist()
-    )
-    assert ledger.totals()["trained"] == np.count_nonzero(weights)
-    assert ledger.totals()["total"] == len(rendered.ids)
     is_tool = rendered.turns["role"] == ROLE_CODES["tool"]
     assert not rendered.turns["weight"][is_tool].any()
 

@@ -7,21 +7,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tokenreel.errors import ConfigError
-from tokenreel.text.chats import (
-    CHATML,
-    LLAMA3,
-    NGPT,
-    TRUNCATIONS,
-    Chat,
-    Message,
-    Rendered,
-    render,
-    truncate,
-)
+from tokenreel.text.chats import Chat, Message, Rendered, render
 from tokenreel.text.chats.template import Control, Template
-from tokenreel.text.tokenizers import Tokenizer, byte_tokenizer
-from tokenreel.text.turns import ROLE_CODES, ROLES
+from tokenreel.text.chats.truncate import Cut, cut_to, keep_last, whole_turns
+from tokenreel.text.tokenizers import byte_tokenizer
+from tokenreel.text.turns import ROLE_CODES, ROLES, token_weights
 
 # One token for everything around a content, so that places in a chat can be counted by hand.
 TEMPLATE = Template(
@@ -31,6 +21,7 @@ TEMPLATE = Template(
     tail=(Control(control="<tail>"),),
     preamble=(Control(control="<begin>"),),
 )
+RULES = {"whole_turns": whole_turns, "keep_last": keep_last}
 TOKENIZER = byte_tokenizer([*(f"<{role}>" for role in ROLES), "<end>", "<tail>", "<begin>"])
 END = TOKENIZER.control_ids["<end>"]
 ROLE_LISTS = st.lists(
@@ -52,10 +43,17 @@ def rendered_of(turns: list[tuple[str, int]]) -> Rendered:
     return render([Chat(messages=messages)], TEMPLATE, tokenizer=TOKENIZER)
 
 
+def cut_of(rendered: Rendered, truncation: str, max_tokens: int) -> Cut:
+    return RULES[truncation](rendered.turns, len(rendered.ids), max_tokens=max_tokens)
+
+
 def kept_places(rendered: Rendered, truncation: str, max_tokens: int) -> list[int]:
-    num_tokens = len(rendered.ids)
-    cut = TRUNCATIONS[truncation](rendered.turns, num_tokens, max_tokens=max_tokens)
-    return cut.take(np.arange(num_tokens)).tolist()
+    cut = cut_of(rendered, truncation, max_tokens)
+    return cut.take(np.arange(len(rendered.ids))).tolist()
+
+
+def weights_of(cut: Cut) -> list[float]:
+    return token_weights(cut.turns, sum(stop - start for start, stop in cut.pieces)).tolist()
 
 
 def extents(rendered: Rendered) -> list[range]:
@@ -104,11 +102,10 @@ def test_the_last_answers_end_of_turn_always_stays_and_is_trained(
     assert rendered.ids[end] == END
     kept = kept_places(rendered, "whole_turns", max_tokens)
     assert end in kept
-    shorter = truncate(rendered, "whole_turns", max_tokens=max_tokens)
-    assert shorter.token_weights()[kept.index(end)] == 1
+    assert weights_of(cut_of(rendered, "whole_turns", max_tokens))[kept.index(end)] == 1
 
 
-@pytest.mark.parametrize("truncation", list(TRUNCATIONS))
+@pytest.mark.parametrize("truncation", list(RULES))
 @settings(max_examples=100, deadline=None)
 @given(turns=CHATS, shorter=st.integers(1, 80), more=st.integers(0, 20))
 def test_a_longer_limit_keeps_all_that_a_shorter_one_kept(
@@ -120,20 +117,19 @@ def test_a_longer_limit_keeps_all_that_a_shorter_one_kept(
     assert few <= many
 
 
-@pytest.mark.parametrize("truncation", list(TRUNCATIONS))
+@pytest.mark.parametrize("truncation", list(RULES))
 @settings(max_examples=100, deadline=None)
 @given(turns=CHATS, max_tokens=st.integers(1, 80))
 def test_truncation_is_idempotent_carries_weights_and_invents_nothing(
     truncation: str, turns: list[tuple[str, int]], max_tokens: int
 ) -> None:
     rendered = rendered_of(turns)
-    once = truncate(rendered, truncation, max_tokens=max_tokens)
+    once = cut_of(rendered, truncation, max_tokens)
     places = kept_places(rendered, truncation, max_tokens)
     assert places == sorted(set(places))
-    assert once.ids.tolist() == rendered.ids[places].tolist()
-    assert once.token_weights().tolist() == rendered.token_weights()[places].tolist()
-    twice = truncate(once, truncation, max_tokens=max_tokens)
-    assert twice.ids.tolist() == once.ids.tolist()
+    assert weights_of(once) == rendered.token_weights()[places].tolist()
+    twice = RULES[truncation](once.turns, len(places), max_tokens=max_tokens)
+    assert twice.take(np.array(places)).tolist() == places
     assert twice.turns.tolist() == once.turns.tolist()
 
 
@@ -181,65 +177,32 @@ def test_an_answer_without_its_question_is_only_kept_when_no_question_fits() -> 
 
 def test_after_a_hard_cut_what_survives_of_a_huge_answer_is_still_trained() -> None:
     rendered = rendered_of([("system", 3), ("user", 3), ("assistant", 500)])
-    shorter = truncate(rendered, max_tokens=20)
-    assert shorter.ids.tolist() == [*[ord("x")] * 19, END]
-    assert shorter.token_weights().tolist() == [1.0] * 20
+    shorter = cut_of(rendered, "whole_turns", 20)
+    assert shorter.take(rendered.ids).tolist() == [*[ord("x")] * 19, END]
+    assert weights_of(shorter) == [1.0] * 20
     assert shorter.turns["head"].tolist() == [0]
 
 
 def test_what_follows_the_last_answer_is_cut_before_the_answer_is() -> None:
     rendered = rendered_of([("user", 1), ("assistant", 3), ("user", 99)])
-    shorter = truncate(rendered, max_tokens=12)
-    assert TOKENIZER.decode(shorter.ids) == "<begin><assistant>xxx<end><tail><user>xxxx"
+    shorter = cut_of(rendered, "whole_turns", 12)
+    assert (
+        TOKENIZER.decode(shorter.take(rendered.ids)) == "<begin><assistant>xxx<end><tail><user>xxxx"
+    )
     assert shorter.turns["role"].tolist() == [ROLE_CODES["assistant"], ROLE_CODES["user"]]
 
 
-def test_keep_first_cuts_an_answer_without_inventing_its_end() -> None:
+def test_a_cut_through_an_answer_invents_no_end_for_it() -> None:
     rendered = rendered_of([("user", 1), ("assistant", 9)])
-    shorter = truncate(rendered, "keep_first", max_tokens=9)
-    assert TOKENIZER.decode(shorter.ids) == "<begin><user>x<end><tail><assistant>xxx"
-    assert shorter.token_weights().tolist() == [0.0] * 6 + [1.0] * 3
+    shorter = cut_to(rendered.turns, (0, 9))
+    kept = TOKENIZER.decode(shorter.take(rendered.ids))
+    assert kept == "<begin><user>x<end><tail><assistant>xxx"
+    assert weights_of(shorter) == [0.0] * 6 + [1.0] * 3
 
 
-@pytest.mark.parametrize("template", [NGPT, CHATML, LLAMA3])
-@pytest.mark.parametrize("truncation", list(TRUNCATIONS))
-@settings(max_examples=12, deadline=None)
-@given(data=st.lists(ROLE_LISTS, min_size=1, max_size=5), max_tokens=st.integers(1, 120))
-def test_truncating_many_chats_is_truncating_each_and_the_ledger_adds_up(
-    template: Template,
-    truncation: str,
-    data: list[list[tuple[str, int]]],
-    max_tokens: int,
-    byte: Tokenizer,
-) -> None:
-    chats = [
-        Chat(messages=tuple(Message(role=role, content="y" * size) for role, size in turns))
-        for turns in data
-        if template is not NGPT or all(role != "tool" for role, _ in turns)
-    ]
-    rendered = render(chats, template, tokenizer=byte)
-    together = truncate(rendered, truncation, max_tokens=max_tokens)
-    for number, chat in enumerate(chats):
-        alone = truncate(
-            render([chat], template, tokenizer=byte), truncation, max_tokens=max_tokens
-        )
-        assert together.chat_ids(number).tolist() == alone.ids.tolist()
-        assert together.chat_turns(number).tolist() == alone.turns.tolist()
-    ledger = together.ledger
-    kept = np.diff(together.offsets)
-    assert (ledger.trained + ledger.masked).tolist() == kept.tolist()
-    assert (kept + ledger.truncated + ledger.dropped).tolist() == ledger.total.tolist()
-    assert ledger.totals()["trained"] == np.count_nonzero(together.token_weights())
-
-
-def test_chats_that_fit_are_returned_as_they_are() -> None:
+def test_a_chat_that_fits_is_kept_as_it_is() -> None:
     rendered = rendered_of([("user", 1), ("assistant", 1)])
-    assert truncate(rendered, max_tokens=len(rendered.ids)) is rendered
-
-
-def test_a_wrong_truncation_or_length_is_refused() -> None:
-    rendered = rendered_of([("user", 1)])
-    with pytest.raises(ConfigError, match=r"no such truncation \(expected one of whole_turns"):
-        truncate(rendered, "middle", max_tokens=5)
-    with pytest.raises(ConfigError, match=r"cannot be cut to nothing \(expected >= 1, got 0\)"):
-        truncate(rendered, max_tokens=0)
+    for truncation in RULES:
+        cut = cut_of(rendered, truncation, len(rendered.ids))
+        assert cut.pieces == ((0, len(rendered.ids)),)
+        assert cut.turns.tolist() == rendered.turns.tolist()

@@ -1,12 +1,10 @@
 """Chats: messages to ids, with a turn table that says who spoke and what is trained.
 
-`read_chat` reads a record, `render` makes ids of many chats at once, `truncate` and
-`drop_untrained` make them fit for training; the ledger accounts for every token.
+`read_chat` reads a record, `render` makes ids of many chats at once; how a chat that is too
+long is cut is in truncate.py.
 """
 
 from tokenreel.text.chats.check import Finding, check_template
-from tokenreel.text.chats.drop import drop_untrained
-from tokenreel.text.chats.ledger import Ledger
 from tokenreel.text.chats.messages import Chat, Message, ToolCall
 from tokenreel.text.chats.policy import Policy
 from tokenreel.text.chats.render import Rendered, render, render_prompt
@@ -21,14 +19,6 @@ from tokenreel.text.chats.templates import (
     fitting_template,
     load_template,
 )
-from tokenreel.text.chats.truncate import (
-    TRUNCATIONS,
-    Cut,
-    keep_first,
-    keep_last,
-    truncate,
-    whole_turns,
-)
 
 __all__ = [
     "BUILT_IN",
@@ -36,12 +26,9 @@ __all__ = [
     "DEFAULT_SYSTEM_TEXT",
     "LLAMA3",
     "NGPT",
-    "TRUNCATIONS",
     "Chat",
     "Control",
-    "Cut",
     "Finding",
-    "Ledger",
     "Message",
     "Name",
     "Policy",
@@ -51,14 +38,9 @@ __all__ = [
     "ToolCall",
     "Wrapping",
     "check_template",
-    "drop_untrained",
     "fitting_template",
-    "keep_first",
-    "keep_last",
     "load_template",
     "read_chat",
     "render",
     "render_prompt",
-    "truncate",
-    "whole_turns",
 ]

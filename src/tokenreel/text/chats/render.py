@@ -16,7 +16,6 @@ from itertools import chain
 import numpy as np
 
 from tokenreel.errors import InputError
-from tokenreel.text.chats.ledger import Ledger, open_ledger
 from tokenreel.text.chats.messages import Chat, Message, Place
 from tokenreel.text.chats.policy import Policy, turn_weights
 from tokenreel.text.chats.template import Bound, Template, bind
@@ -32,19 +31,16 @@ class Rendered:
     """Chats as ids with their turns, end to end.
 
     ids: uint32 [total]; offsets: int64 [chats + 1]; turns: TURN [turns], starts counted
-    from the first token of the turn's chat; turn_offsets: int64 [chats + 1]; numbers:
-    int64 [chats], which of the chats that came in this is, and its row in the ledger.
+    from the first token of the turn's chat; turn_offsets: int64 [chats + 1].
     """
 
     ids: np.ndarray
     offsets: np.ndarray
     turns: np.ndarray
     turn_offsets: np.ndarray
-    numbers: np.ndarray
-    ledger: Ledger
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        return len(self.offsets) - 1
 
     def chat_ids(self, number: int) -> np.ndarray:
         """Return the ids of one chat, a view."""
@@ -69,7 +65,7 @@ def render(
     tokenizer: Tokenizer,
     policy: Policy = "assistant",
 ) -> Rendered:
-    """Render chats to ids, a turn table and a ledger, with one call of the tokenizer."""
+    """Render chats to ids and a turn table, with one call of the tokenizer."""
     empty = next((chat for chat in chats if not chat.messages), None)
     if empty is not None:
         raise InputError("a chat without messages", where=str(empty.provenance))
@@ -116,8 +112,6 @@ def _render(
         offsets=layout.offsets,
         turns=turns,
         turn_offsets=turn_offsets,
-        numbers=np.arange(len(chats)),
-        ledger=open_ledger(turns, offsets=layout.offsets, turn_offsets=turn_offsets),
     )
 
 

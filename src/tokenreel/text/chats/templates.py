@@ -9,7 +9,6 @@ nearest one that does.
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterable, Mapping
 from os import PathLike
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenreel.config.config_file import read_toml
+from tokenreel.config.hints import did_you_mean
 from tokenreel.config.paths import usable_path
 from tokenreel.errors import ConfigError
 from tokenreel.text.chats.template import Control, Name, Part, Parts, Template, Text, Wrapping
@@ -127,11 +127,10 @@ def load_template(name_or_file: str | PathLike[str]) -> Template:
         return BUILT_IN[name_or_file]
     path = usable_path(name_or_file)
     if path.suffix != ".toml" and not path.is_file():
-        nearest = _nearest(name_or_file, BUILT_IN)
         raise ConfigError(
             f"no template {name_or_file!r}",
             expected=f"one of {', '.join(BUILT_IN)}, or a .toml file",
-            remedy=f"did you mean {nearest!r}?" if nearest else None,
+            remedy=did_you_mean(name_or_file, BUILT_IN),
         )
     try:
         facts = read_toml(path)
@@ -251,14 +250,9 @@ def _require(facts: Mapping[str, object], keys: Iterable[str], *, where: str) ->
 def _refuse_unknown(facts: Mapping[str, object], known: Iterable[str], *, where: str) -> None:
     for key in facts:
         if key not in (names := list(known)):
-            nearest = _nearest(key, names)
             raise ConfigError(
                 f"no key {key!r} in a template",
                 where=where,
                 expected=f"one of {', '.join(names)}",
-                remedy=f"did you mean {nearest!r}?" if nearest else None,
+                remedy=did_you_mean(key, names),
             )
-
-
-def _nearest(word: str, known: Iterable[str]) -> str | None:
-    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)

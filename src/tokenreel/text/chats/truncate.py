@@ -1,8 +1,7 @@
 """Chats that are too long, cut by their turn table, without rendering them again.
 
     whole_turns   keep the system turn and as many of the last whole turns as fit
-    keep_first    the first tokens
-    keep_last     the last tokens
+    keep_last     keep the last tokens, whatever the turns
 
 `whole_turns` drops oldest turns until the rest fits. What is left begins with a user
 turn if that fits, otherwise with any turn that leaves no tool result without its call.
@@ -18,14 +17,10 @@ trained span stays trained. Costs a few microseconds per chat that is too long.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from tokenreel.errors import ConfigError
-from tokenreel.text.chats.ledger import Ledger, trained_per_chat
-from tokenreel.text.chats.render import Rendered
 from tokenreel.text.turns import ROLE_CODES, clip_turns
 
 SYSTEM, USER = ROLE_CODES["system"], ROLE_CODES["user"]
@@ -47,7 +42,7 @@ class Cut:
 def whole_turns(turns: np.ndarray, num_tokens: int, *, max_tokens: int) -> Cut:
     """Keep the system turn and the last whole turns that fit; cut hard only where none do."""
     if num_tokens <= max_tokens or not len(turns):
-        return keep_first(turns, num_tokens, max_tokens=max_tokens)
+        return cut_to(turns, (0, min(num_tokens, max_tokens)))
     first, last = kept_ends(turns["role"])
     starts = np.append(turns["start"].astype(np.int64), num_tokens)
     prefix = int(starts[first])
@@ -59,44 +54,9 @@ def whole_turns(turns: np.ndarray, num_tokens: int, *, max_tokens: int) -> Cut:
     return _hard_cut(turns, num_tokens, max_tokens=max_tokens, prefix=prefix, last=last)
 
 
-def keep_first(turns: np.ndarray, num_tokens: int, *, max_tokens: int) -> Cut:
-    """Keep the first tokens."""
-    return cut_to(turns, (0, min(num_tokens, max_tokens)))
-
-
 def keep_last(turns: np.ndarray, num_tokens: int, *, max_tokens: int) -> Cut:
     """Keep the last tokens."""
     return cut_to(turns, (max(0, num_tokens - max_tokens), num_tokens))
-
-
-TRUNCATIONS: Mapping[str, Callable[..., Cut]] = {
-    "whole_turns": whole_turns,
-    "keep_first": keep_first,
-    "keep_last": keep_last,
-}
-
-
-def truncate(rendered: Rendered, truncation: str = "whole_turns", *, max_tokens: int) -> Rendered:
-    """Return the chats with none longer than `max_tokens`; what was cut is in the ledger."""
-    if truncation not in TRUNCATIONS:
-        raise ConfigError(
-            "no such truncation",
-            expected=f"one of {', '.join(TRUNCATIONS)}",
-            actual=repr(truncation),
-        )
-    if max_tokens < 1:
-        raise ConfigError("a chat cannot be cut to nothing", expected=">= 1", actual=max_tokens)
-    lengths = np.diff(rendered.offsets)
-    too_long = np.flatnonzero(lengths > max_tokens).tolist()
-    if not too_long:
-        return rendered
-    cuts = {
-        number: TRUNCATIONS[truncation](
-            rendered.chat_turns(number), int(lengths[number]), max_tokens=max_tokens
-        )
-        for number in too_long
-    }
-    return _apply(rendered, cuts)
 
 
 def kept_ends(roles: np.ndarray) -> tuple[int, int]:
@@ -147,38 +107,3 @@ def cut_to(turns: np.ndarray, *pieces: tuple[int, int]) -> Cut:
         pieces=tuple(piece for piece in pieces if piece[0] < piece[1]) or pieces[:1],
         turns=np.concatenate(parts),
     )
-
-
-def _apply(rendered: Rendered, cuts: Mapping[int, Cut]) -> Rendered:
-    keep = np.ones(len(rendered.ids), bool)
-    turns, done = [], 0
-    num_turns = np.diff(rendered.turn_offsets)
-    for number, cut in cuts.items():
-        start, stop = rendered.offsets[number : number + 2]
-        keep[start:stop] = False
-        for left, right in cut.pieces:
-            keep[start + left : start + right] = True
-        first_turn, next_turn = rendered.turn_offsets[number : number + 2]
-        turns += [rendered.turns[done:first_turn], cut.turns]
-        done = next_turn
-        num_turns[number] = len(cut.turns)
-    turns.append(rendered.turns[done:])
-    kept = np.concatenate(([0], np.cumsum(keep)))[rendered.offsets]
-    shorter = replace(
-        rendered,
-        ids=rendered.ids[keep],
-        offsets=kept,
-        turns=np.concatenate(turns),
-        turn_offsets=np.concatenate(([0], np.cumsum(num_turns))),
-    )
-    return replace(shorter, ledger=_after_cut(rendered, shorter))
-
-
-def _after_cut(before: Rendered, after: Rendered) -> Ledger:
-    old, rows = before.ledger, before.numbers
-    trained, masked, truncated = old.trained.copy(), old.masked.copy(), old.truncated.copy()
-    lengths = np.diff(after.offsets)
-    trained[rows] = trained_per_chat(after.turns, after.turn_offsets)
-    masked[rows] = lengths - trained[rows]
-    truncated[rows] += np.diff(before.offsets) - lengths
-    return replace(old, trained=trained, masked=masked, truncated=truncated)

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokenreel.config.paths import special_kind
+from tokenreel.config.paths import natural_key, special_kind
 from tokenreel.errors import ConfigError, InputError, NoInputError
 
 KINDS = ("jsonl", "parquet", "text")
@@ -81,17 +80,13 @@ def kind_of(path: Path) -> str | None:
     return "text" if last in TEXT_SUFFIXES else None
 
 
-def natural_key(name: str) -> tuple[list[list[tuple[int, int, str]]], str]:
-    """Return a sort key that orders numbers by value, folder by folder.
+def path_key(path: str) -> tuple[list[list[str | int]], str]:
+    """Return the sort key that orders numbers in paths by their value, folder by folder.
 
-    >>> sorted(["a10/x", "a2/y", "a2/x"], key=natural_key)
+    >>> sorted(["a10/x", "a2/y", "a2/x"], key=path_key)
     ['a2/x', 'a2/y', 'a10/x']
     """
-    folders = [
-        [(0, int(run), "") if run.isdecimal() else (1, 0, run) for run in re.split(r"(\d+)", part)]
-        for part in name.split("/")
-    ]
-    return folders, name
+    return [natural_key(name)[0] for name in path.split("/")], path
 
 
 def _expand(spec: str, kind: str | None) -> tuple[Path, list[tuple[Path, str]], list[Path]]:
@@ -168,7 +163,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _sorted(paths: Iterable[Path]) -> list[Path]:
-    return sorted(paths, key=lambda path: natural_key(path.as_posix()))
+    return sorted(paths, key=lambda path: path_key(path.as_posix()))
 
 
 def _fixed_part(pattern: Path) -> Path:

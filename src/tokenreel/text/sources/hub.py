@@ -20,7 +20,7 @@ from typing import Any
 from tokenreel.errors import ConfigError, InputError, MissingExtraError
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.sources.chatter import hushed
-from tokenreel.text.sources.files import natural_key
+from tokenreel.text.sources.files import path_key
 from tokenreel.text.sources.lines import hash_file
 from tokenreel.text.sources.parquet import arrow_record
 from tokenreel.text.sources.read_options import ReadOptions
@@ -290,4 +290,4 @@ def _was_saved_to_disk(folder: str) -> bool:
 def _folder_sums(folder: str) -> list[list[str]]:
     base = Path(folder)
     names = [path.relative_to(base).as_posix() for path in base.rglob("*") if path.is_file()]
-    return [[name, hash_file(base / name).xxh3] for name in sorted(names, key=natural_key)]
+    return [[name, hash_file(base / name).xxh3] for name in sorted(names, key=path_key)]

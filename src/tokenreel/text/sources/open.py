@@ -12,7 +12,6 @@ A list of strings always means paths, never documents.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 from collections import Counter
@@ -22,6 +21,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from tokenreel.config.hints import did_you_mean
 from tokenreel.errors import ConfigError
 from tokenreel.text.sources.chain import Chained
 from tokenreel.text.sources.files import find_files
@@ -124,11 +124,10 @@ def _check_settings(settings: dict[str, Any], allowed: list[set[str]]) -> None:
     known = set().union(*allowed)
     for name in settings:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
             raise ConfigError(
                 f"{name} does not apply to this source",
                 expected=f"one of {', '.join(sorted(known))}" if known else "no setting",
-                remedy=f"did you mean {near[0]!r}?" if near else "leave it out",
+                remedy=did_you_mean(name, sorted(known)) or "leave it out",
             )
 
 
