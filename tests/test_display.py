@@ -189,6 +189,23 @@ def test_text_is_shown_whole_characters_and_escaped(tmp_path: Path) -> None:
     assert "[aïve ✓ 🎲]" in repr(feed.show(0, tokenizer="byte"))
 
 
+def test_bytes_that_are_no_character_are_shown_four_at_a_time(tmp_path: Path) -> None:
+    with tokenreel.StoreWriter(tmp_path / "s", vocab_size=256) as writer:
+        writer.add([0x80] * 11)
+    source = Source(name="a", path=tmp_path / "s", rows="packed", shuffle=False)
+    feed = Feed(recipe_of(source, seq_len=11, global_batch_size=1))
+    page = feed.show(0, tokenizer="byte")._repr_html_()
+    assert [told.count("128") for told in re.findall(r'title="([^"]*)"', page)] == [4, 4, 3]
+
+
+def test_a_character_cut_off_by_the_end_of_what_is_shown_is_shown_as_far_as_it_goes(
+    tmp_path: Path,
+) -> None:
+    feed = Feed(recipe_of(text_store(tmp_path / "s", ["na🎲"]), seq_len=5, global_batch_size=1))
+    shown = Shown(feed.show(0, tokenizer="byte", tokens=4)._repr_html_())
+    assert [text for _, text in shown.tokens] == ["n", "a", "\ufffd"]
+
+
 def test_ids_that_a_tokenizer_lacks_are_shown_as_numbers(feed: Feed) -> None:
     shown = Shown(feed.batch(12).show("byte")._repr_html_())
     assert ("⟨" in shown.tokens[0][1]) and shown.open == []

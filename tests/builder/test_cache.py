@@ -219,6 +219,22 @@ def test_a_tokenizer_is_copied_once_and_another_refused(tmp_path: Path) -> None:
         keep_tokenizer(builder(), model, tmp_path / "tokenizer")
 
 
+def test_a_tokenizer_that_lies_there_alone_gets_its_facts_and_keeps_those_it_has(
+    tmp_path: Path,
+) -> None:
+    model, folder = tmp_path / "t.model", tmp_path / "tokenizer"
+    model.write_bytes(b"a model")
+    used = builder(tokenizer_sha256=hashlib.sha256(b"a model").hexdigest())
+    keep_tokenizer(used, model, folder)
+    written = (folder / "meta.json").read_bytes()
+    (folder / "meta.json").unlink()
+    keep_tokenizer(used, model, folder)
+    assert (folder / "meta.json").read_bytes() == written
+    before = (folder / "meta.json").stat()
+    keep_tokenizer(used, model, folder)
+    assert (folder / "meta.json").stat().st_ino == before.st_ino
+
+
 def test_a_tokenizer_without_the_four_control_tokens_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"lacks control tokens.*ngpt_sys.*--template ngpt"):
         builder(tokenizer=load_tokenizer("byte"))

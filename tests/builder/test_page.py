@@ -97,6 +97,16 @@ def test_an_end_token_and_the_counts_of_files_are_shown(tmp_path: Path) -> None:
     assert f'{row}<td class="n">36</td>' in page
 
 
+def test_the_ledger_gives_each_part_in_tokens_and_as_a_share(tmp_path: Path) -> None:
+    built = build(texts=["a" * 29, "b" * 9], out=tmp_path / "s", tokenizer="byte", min_tokens=20)
+    page = page_of(built)
+    number = '<td class="n">'
+    assert f'<td class="">trained</td>{number}30</td>{number}75.00 %</td>' in page
+    assert f'<td class="">dropped</td>{number}10</td>{number}25.00 %</td>' in page
+    assert f'<td class="">total</td>{number}40</td>{number}</td>' in page
+    assert re.search(r'class="dropped" x="600\.0" y="0" width="200\.0"', page)
+
+
 def test_a_control_token_is_told_from_text_that_spells_it(chats: Built) -> None:
     elements = Elements(page_of(chats))
     trained, masked = elements.texts("chip c t"), elements.texts("chip c m")

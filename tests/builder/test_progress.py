@@ -209,6 +209,22 @@ def test_what_is_reported_adds_up_to_the_bytes_of_the_sources(
         assert len(counted.amounts) > 1, "one report at the end is no progress"
 
 
+def test_text_out_of_a_packed_file_counts_for_a_quarter_of_its_bytes(tmp_path: Path) -> None:
+    rows = [
+        {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", **row}]}
+        for row in ({"content": row["text"]} for row in _text_rows()[:100])
+    ]
+    num_bytes = sum(len(turn["content"]) for row in rows for turn in row["messages"])
+    amounts = []
+    for write, name in ((write_jsonl, "d.jsonl"), (_packed, "d.jsonl.gz")):
+        counted = Counted()
+        source = write(tmp_path / name, rows)
+        out = tmp_path / f"{name}.store"
+        build(source, out=out, tokenizer="byte", chat=True, progress=counted)
+        amounts.append(counted.amounts[0])
+    assert amounts == [num_bytes, num_bytes // 4]
+
+
 def test_chunks_of_an_unfinished_build_count_as_done(tmp_path: Path) -> None:
     rows = documents(200)
     rows[150]["text"] = "a trap"

@@ -118,6 +118,17 @@ def test_one_process_cannot_build_one_target_twice_at_a_time(tmp_path: Path) -> 
     assert read_all(tmp_path / "books") == {"train": [[1]]}
 
 
+def test_a_builder_that_is_turned_away_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path / "books", **SMALL) as first:
+        first.add([1])
+        opened = Path("/proc/self/fd")
+        before = len(list(opened.iterdir()))
+        for _ in range(3):
+            with pytest.raises(BusyError):
+                StoreWriter(tmp_path / "books", **SMALL)
+        assert len(list(opened.iterdir())) == before
+
+
 def test_of_processes_that_start_together_one_wins(tmp_path: Path) -> None:
     path = tmp_path / "books"
     racers = [run(RACE, path) for _ in range(4)]

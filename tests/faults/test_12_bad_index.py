@@ -53,6 +53,23 @@ def test_a_bad_document_index_is_refused_before_anything_is_sliced(
     assert not verify_store(path).ok
 
 
+@pytest.mark.parametrize("offsets", [[0, 5, 8, 8], [1, 5, 9, 9], [0, 5, 9, 10]])
+def test_an_index_that_does_not_cover_its_shard_is_refused(
+    tmp_path: Path, offsets: list[int]
+) -> None:
+    path = build(tmp_path / "books")
+    docs = path / "train/shard_00000.docs"
+    docs.write_bytes(np.array(offsets, "<u8").tobytes())
+    seal(path)
+    assert find_damage(path) == [], "the checksums must be valid"
+    with pytest.raises(DamageError) as caught:
+        open_store(path)
+    assert str(caught.value) == (
+        f"{docs}: the document index does not cover the shard "
+        f"(expected 0 to {NUM_TOKENS}, got {offsets[0]} to {offsets[-1]})"
+    )
+
+
 def test_an_index_too_large_to_check_at_open_is_checked_at_first_touch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

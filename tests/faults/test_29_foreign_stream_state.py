@@ -182,6 +182,7 @@ def test_a_buffer_that_was_cut_or_changed_on_the_way_is_refused(
         ("counts", None),
         ("place", None),
         ("place", {"epoch": 0, "number": "1", "cursor": "null"}),
+        ("place", {"epoch": 0, "number": 2**62 + 1, "cursor": "null"}),
         ("place", {"epoch": 0, "number": 1, "cursor": "{"}),
         ("place", {"epoch": 0, "number": 1, "cursor": None}),
     ],

@@ -220,6 +220,12 @@ def test_documents_are_narrowed_and_ended_as_in_plain_python(
     assert ended.tolist() == [token for row in found for token in (*row, 7)]
 
 
+def test_documents_of_ids_that_are_no_integers_are_refused() -> None:
+    for ids in (np.array([1.0, 2.5]), np.array([True, False])):
+        with pytest.raises(VocabularyError, match=f"must be integers.*got {ids.dtype}"):
+            narrow_ended(ids, np.array([0, 2]), np.dtype("<u2"), limit=9, end_id=7)
+
+
 def test_an_end_outside_the_vocabulary_is_refused() -> None:
     with pytest.raises(OutOfVocabularyError, match="expected 0 to 6, got 7"):
         narrow_ended(np.array([1]), np.array([0, 1]), np.dtype("<u2"), limit=7, end_id=7)

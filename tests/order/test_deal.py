@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tokenreel.order import deal
 from tokenreel.order.deal import Deal, deal_key
+from tokenreel.order.permutation import scramble
 
 
 @given(
@@ -35,6 +36,18 @@ def test_the_last_step_deals_what_is_left(batch: int, num_rows: int) -> None:
     assert np.array_equal(np.sort(np.concatenate(seen)), np.arange(num_rows))
     assert dealt.num_rows_in(steps) == 0
     assert all(len(rows) == batch for rows in seen[:-1])
+
+
+def test_seats_are_drawn_by_the_exact_upper_half_of_a_product() -> None:
+    # So many rows that the lower half of some products carries into the upper.
+    size, step, key = 1 << 18, 3, deal_key(1)
+    hashed = scramble(np.arange(size), int(scramble(np.array(step), key))).tolist()
+    dealt = list(range(size))
+    for seat in range(size - 1, 0, -1):
+        other = (hashed[seat] * (seat + 1)) >> 64
+        dealt[seat], dealt[other] = dealt[other], dealt[seat]
+    positions = Deal(batch_size=size, key=key).positions(step, np.arange(size)) - step * size
+    assert np.array_equal(positions, dealt)
 
 
 def test_steps_and_seeds_are_dealt_apart() -> None:

@@ -33,7 +33,7 @@ from tokenreel import Feed, Recipe, Source, open_store
 from tokenreel.errors import ConfigError, DamageError, FormatError, WriteError
 from tokenreel.inspect.verify import verify_store
 from tokenreel.rows import verified
-from tokenreel.rows.packed import Packed
+from tokenreel.rows.packed import plan_packed
 from tokenreel.rows.plan_cache import plan_cache
 from tokenreel.rows.plan_file import HEADER, check_plan, open_plan
 from tokenreel.rows.plan_table import COLUMNS
@@ -48,7 +48,7 @@ def store(place: Place) -> Store:
 
 def test_a_stored_plan_is_the_plan(store: Store) -> None:
     made, opened = plan_of(store), plan_of(store)
-    kept = Packed(split=store["train"], seq_len=11, block_docs=3)
+    kept = plan_packed(split=store["train"], seq_len=11, block_docs=3)
     assert made.ledger == opened.ledger == kept.ledger
     assert read_rows(made) == read_rows(opened) == read_rows(kept)
     for name, kind in COLUMNS.items():
@@ -121,7 +121,7 @@ def test_a_large_plan_is_verified_once_in_a_process_and_again_when_it_was_touche
 
 
 def test_each_setting_has_a_plan_of_its_own(store: Store) -> None:
-    for options in ({}, {"seq_len": 12}, {"method": "first_fit"}, {"truncation": "keep_last"}):
+    for options in ({}, {"seq_len": 12}, {"packing": "first_fit"}, {"truncation": "keep_last"}):
         plan_of(store, **options)
     plan_of(store, threads=3)
     assert len(list((store.path / ".plans").iterdir())) == 4
@@ -207,7 +207,7 @@ def test_nothing_is_left_of_a_plan_without_rows(store: Store) -> None:
 
 
 def test_a_crash_at_any_operation_leaves_no_half_plan(place: Place, store: Store) -> None:
-    kept = read_rows(Packed(split=store["train"], seq_len=11, block_docs=3))
+    kept = read_rows(plan_packed(split=store["train"], seq_len=11, block_docs=3))
     dry = CrashingFileSystem()
     plan_of(store, filesystem=dry)
     whole = tree(store.path / ".plans")
@@ -232,8 +232,10 @@ def leave_behind(folder: Path) -> None:
     for name in ("old.1.tmp", "young.2.tmp"):
         (folder / name).mkdir(parents=True)
         (folder / name / "documents").write_bytes(b"half")
-    long_ago = time.time() - 3 * 24 * 3600
-    os.utime(folder / "old.1.tmp", (long_ago, long_ago))
+    day = 24 * 3600
+    for name, age in (("old.1.tmp", day + 5), ("young.2.tmp", day - 300)):
+        then = time.time() - age
+        os.utime(folder / name, (then, then))
 
 
 def test_leftovers_of_killed_planners_go_at_once(store: Store) -> None:
@@ -257,7 +259,19 @@ def test_what_a_living_planner_writes_stays(store: Store) -> None:
     assert list(folder.glob("*.tmp")) == []
 
 
-def test_where_nobody_can_lock_leftovers_go_when_they_are_old(
+def test_a_planner_without_standard_input_lets_the_next_one_in(store: Store) -> None:
+    kept = os.dup(0)
+    os.close(0)  # as for a service: the first file that is opened is number 0
+    try:
+        plan_of(store)
+        with pytest.raises(OSError):
+            os.fstat(0)
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+
+
+def test_where_nobody_can_lock_leftovers_go_after_a_day(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_locks(descriptor: int, operation: int) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tokenreel import native
 from tokenreel.errors import WriteError
 from tokenreel.filesystem import LOCAL, NOWHERE, REMEDIES, REMEDY, FileSystem
 
@@ -97,6 +98,17 @@ def test_what_cannot_be_discarded_is_said_and_left(
     LOCAL.discard(tmp_path / "old")
     LOCAL.discard(tmp_path / "old")
     assert not (tmp_path / "old").exists()
+
+
+def test_without_the_kernels_nothing_hastens_and_all_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "extension", lambda: None)
+    with LOCAL.create(tmp_path / "a") as output:
+        output.write(b"abc")
+        output.hasten()
+        output.sync()
+    assert (tmp_path / "a").read_bytes() == b"abc"
 
 
 def test_a_closed_file_is_closed_twice_without_harm(tmp_path: Path) -> None:

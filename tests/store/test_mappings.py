@@ -9,7 +9,8 @@ import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from tokenreel.feed.recipe import Source
 from tokenreel.layouts.open_store import open_store
 from tokenreel.store import mappings
 from tokenreel.store.file_arrays import ArrayFile
-from tokenreel.store.mappings import MAPPINGS, with_descriptor
+from tokenreel.store.mappings import MAPPINGS, Mappings, with_descriptor
 from tokenreel.testing import equal
 
 needs_kernels = pytest.mark.skipif(native.extension() is None, reason="maps without the kernels")
@@ -49,6 +50,31 @@ def write_files(folder: Path, num_files: int, tokens_each: int) -> None:
     for number, ids in enumerate(tokens):
         with (folder / f"{number:06d}.bin").open("wb", buffering=0) as file:
             file.write(ids.data)
+
+
+class Keeper:
+    """Knows what it was asked to let go."""
+
+    def __init__(self) -> None:
+        self.gone: list[AbstractSet[Hashable]] = []
+
+    def let_go(self, keys: AbstractSet[Hashable]) -> None:
+        """Keep the keys."""
+        self.gone.append(keys)
+
+
+def test_what_was_kept_last_stays_though_it_is_too_much_by_itself() -> None:
+    held, keeper = Mappings(), Keeper()
+    held.limit = 4
+    held.keep(keeper, "large", num_files=9)
+    assert keeper.gone == []
+    held.keep(keeper, "small")
+    assert keeper.gone == [{"large"}]
+    for number in range(3):
+        held.keep(keeper, number)
+    assert keeper.gone == [{"large"}], "four are not too many"
+    held.keep(keeper, 3)
+    assert keeper.gone == [{"large"}, {"small"}]
 
 
 def mapped_while_fed(folder: Path, num_files: int) -> int:

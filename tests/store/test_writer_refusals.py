@@ -241,6 +241,17 @@ def test_a_turn_must_start_inside_its_document(tmp_path: Path) -> None:
     assert [None if turns is None else turns["start"].tolist() for turns in found] == [[2], [0]]
 
 
+def test_the_head_and_the_tail_of_a_turn_lie_in_it_side_by_side(tmp_path: Path) -> None:
+    turns = np.zeros(1, TURN)
+    turns["length"], turns["head"], turns["tail"] = 3, 2, 2
+    with StoreWriter(tmp_path / "books", turns=True, **SMALL) as writer:
+        with pytest.raises(InputError, match="a turn lies outside its document"):
+            writer.add([1, 2, 3], turns=turns)
+        turns["tail"] = 1
+        writer.add([1, 2, 3], turns=turns)
+    assert read_all(tmp_path / "books") == {"train": [[1, 2, 3]]}
+
+
 @pytest.mark.parametrize("given", ["turns", "weights", "provenance"])
 def test_what_was_not_declared_is_refused(tmp_path: Path, given: str) -> None:
     extra: dict[str, Any] = {

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenreel import open_store
-from tokenreel.errors import ConfigError, DamageError, FormatError
+from tokenreel.errors import ConfigError, DamageError, FormatError, MissingFileError
 from tokenreel.layouts.megatron_index import SequenceRanges
 
 DOCUMENTS = [[[1, 2], [3]], [[4, 5, 6]], [[]], [[7]]]
@@ -116,8 +116,12 @@ def test_half_a_pair_is_damage_not_another_layout(tmp_path, megatron):
     megatron(tmp_path / "a", DOCUMENTS)
     megatron(tmp_path / "b", DOCUMENTS)
     (tmp_path / "b.bin").unlink()
-    with pytest.raises(DamageError, match=r"b\.bin.*missing"):
+    with pytest.raises(MissingFileError, match=r"b\.bin.*missing"):
         open_store(tmp_path)
+    (tmp_path / "b.bin").touch()
+    with pytest.raises(DamageError, match=r"b\.bin: the tokens.*got 0 bytes") as caught:
+        open_store(tmp_path)
+    assert not isinstance(caught.value, MissingFileError)
     megatron(tmp_path / "b", DOCUMENTS)
     (tmp_path / "b.idx").unlink()
     with pytest.raises(DamageError, match=r"b\.idx.*cannot be read"):

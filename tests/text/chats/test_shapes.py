@@ -192,6 +192,12 @@ def messages_with(bad: object) -> dict[str, Any]:
         (messages_with({"role": "assistant", "content": "a", "weight": -1}),
          "message 2, field 'messages[1].weight': not a weight (expected a number from 0 up, "
          "got -1)"),
+        (messages_with({"role": "assistant", "content": "a", "weight": True}),
+         "message 2, field 'messages[1].weight': not a weight (expected a number from 0 up, "
+         "got True)"),
+        (messages_with({"role": "assistant", "content": "a", "weight": "1"}),
+         "message 2, field 'messages[1].weight': not a weight (expected a number from 0 up, "
+         "got '1')"),
         (messages_with({"role": "assistant", "content": "a", "train": 1}),
          "message 2, field 'messages[1].train': not a boolean (expected true or false, got a "
          "number)"),
