@@ -1,8 +1,18 @@
 """Every change that tokenreel makes on disk goes through one object.
 
+    write_whole, whole_file   a file that is there whole or not at all
+    whole_folder              a folder that is
+    create, rename, remove …  the operations that these consist of
+
+What is to appear is written under a temporary name beside its own and made durable, then
+renamed; at last its folder is synced, which makes the name durable. A temporary folder is held
+by an flock, which the kernel drops when its holder dies, however it dies. So the next one knows
+what the dead have left, and removes it; on a disk without locks it does so after a day.
+
 `FileSystem.observe` is called before each operation, so a test can count the
 operations of a build, make the k-th one fail, or stop the world there. Reading
-is plain: what is read is checked anyway.
+is plain: what is read is checked anyway. Two rooms write beside this: the demo, and a worker of a
+build that notes what it is at, should it die (builder/encode.py).
 
 An OSError becomes a WriteError that names the file and the operation. A failed
 fsync is never retried: after it, the kernel may already have dropped the pages.
@@ -11,17 +21,27 @@ fsync is never retried: after it, the kernel may already have dropped the pages.
 from __future__ import annotations
 
 import errno
+import fcntl
 import logging
 import os
+import secrets
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from glob import escape
 from pathlib import Path
 
+import numpy as np
+
 from tokenreel import native
-from tokenreel.errors import WriteError
+from tokenreel.errors import ExistsError, WriteError
 
 logger = logging.getLogger(__name__)
 
+TEMPORARY_SUFFIX = ".tmp"
+LEFTOVER_SECONDS = 24 * 3600  # where nothing can be locked, what is younger may be in use
+ATTEMPTS = 5  # to make a folder before another process takes it for a leftover
+COPY_BYTES = 4 * 1024 * 1024
 REMEDIES = {
     errno.ENOSPC: "free some space and build again, finished shards are kept",
     errno.EDQUOT: "free some quota and build again, finished shards are kept",
@@ -61,6 +81,19 @@ class FileSystem:
         except WriteError as error:
             logger.warning("a useless file stays: %s", error)
 
+    def discard_tree(self, path: Path) -> None:
+        """Discard a file, or a folder and all in it; another process may do so as well."""
+        if path.is_dir() and not path.is_symlink():
+            with suppress(FileNotFoundError):
+                for entry in sorted(path.iterdir()):
+                    self.discard_tree(entry)
+            try:
+                self.remove_dir(path)
+            except WriteError as error:
+                logger.warning("a useless folder stays: %s", error)
+        elif os.path.lexists(path):
+            self.discard(path)
+
     def make_dir(self, path: Path) -> None:
         """Make a folder, and those above it, durable."""
         if path.is_dir():
@@ -95,16 +128,86 @@ class FileSystem:
 
     def write_whole(self, path: Path, data: bytes) -> None:
         """Write a small file so that it appears whole or not at all."""
-        temporary = temporary_name(path)
+        with self.whole_file(path) as output:
+            output.write(data)
+
+    @contextmanager
+    def whole_file(self, path: Path, *, temporary: Path | None = None) -> Iterator[OutputFile]:
+        """Yield a file to write; leaving the block without an error gives it its name.
+
+        Where two processes may write it at once, each needs a `temporary` of its own: unique_name.
+        """
+        temporary = temporary or temporary_name(path)
         try:
             with self.create(temporary) as output:
-                output.write(data)
+                yield output
                 output.sync()
             self.rename(temporary, path)
         except BaseException:
             self.discard(temporary)
             raise
         self.sync_dir(path.parent)
+
+    @contextmanager
+    def whole_folder(self, target: Path) -> Iterator[Path]:
+        """Yield a folder to write into; leaving the block without an error makes it the target.
+
+        The files in it are durable by then (OutputFile.finish); nothing is overwritten.
+        """
+        target = target.absolute()  # "." has no name of its own
+        _refuse_existing(target)
+        self.make_dir(target.parent)
+        self.remove_leftovers(target.parent, f".{escape(target.name)}.????????{TEMPORARY_SUFFIX}")
+        with self.temporary_folder(target) as folder:
+            yield folder
+            for entry in sorted(folder.iterdir()):
+                if entry.is_dir():
+                    self.sync_dir(entry)
+            self.sync_dir(folder)
+            _refuse_existing(target)
+            self.rename(folder, target)
+            self.sync_dir(target.parent)
+
+    @contextmanager
+    def temporary_folder(self, target: Path) -> Iterator[Path]:
+        """Yield a new folder beside the target, held; if it is still there at the end, it goes."""
+        with ExitStack() as stack:
+            yield self._new_folder(target, stack)
+
+    def _new_folder(self, target: Path, stack: ExitStack) -> Path:
+        for _ in range(ATTEMPTS):
+            folder = unique_name(target)
+            with ExitStack() as attempt:
+                attempt.callback(self.discard_tree, folder)
+                self.make_dir(folder)
+                try:
+                    attempt.enter_context(held(folder))
+                except (BlockingIOError, FileNotFoundError):
+                    continue  # before it was locked, another process took it for a leftover
+                except OSError:
+                    pass  # there are no locks here: its age says that it is in use
+                if folder.exists():
+                    stack.push(attempt.pop_all())
+                    return folder
+        raise WriteError(
+            "cannot lock a new folder",
+            where=target.parent,
+            remedy="write to a file system that has locks",
+        )
+
+    def remove_leftovers(self, folder: Path, pattern: str = f"*{TEMPORARY_SUFFIX}") -> None:
+        """Remove what processes that died have left in a folder under temporary names."""
+        for leftover in sorted(folder.glob(pattern)):
+            with ExitStack() as stack:
+                try:
+                    stack.enter_context(held(leftover))
+                except (BlockingIOError, FileNotFoundError):
+                    continue  # its process lives, or another one removes it
+                except OSError:
+                    if not _is_old(leftover):
+                        continue
+                logger.info("%s: removing what an interrupted process left", leftover)
+                self.discard_tree(leftover)
 
     @contextmanager
     def _reporting(
@@ -128,13 +231,24 @@ class OutputFile:
         self._filesystem = filesystem
         self._descriptor = descriptor
         self.path = path
+        self.num_bytes = 0
 
-    def write(self, data: bytes | memoryview) -> None:
-        """Append all of `data`."""
+    def write(self, data: bytes | memoryview | np.ndarray) -> None:
+        """Append all bytes of `data`."""
+        view = np.ascontiguousarray(data).data if isinstance(data, np.ndarray) else memoryview(data)
+        if not view.nbytes:
+            return
         with self._filesystem._reporting("write", self.path):
-            view = memoryview(data).cast("B")
-            while len(view):
-                view = view[os.write(self._descriptor, view) :]
+            rest = view.cast("B")
+            while len(rest):
+                rest = rest[os.write(self._descriptor, rest) :]
+        self.num_bytes += view.nbytes
+
+    def append_file(self, path: Path) -> None:
+        """Append all of another file, a few megabytes at a time."""
+        with path.open("rb") as source:
+            while part := source.read(COPY_BYTES):
+                self.write(part)
 
     def hasten(self) -> None:
         """Let the disk begin with what was written, so that `sync` has less to wait for."""
@@ -147,8 +261,13 @@ class OutputFile:
         with self._filesystem._reporting("sync", self.path):
             os.fsync(self._descriptor)
 
+    def finish(self) -> None:
+        """Make the file durable and close it."""
+        self.sync()
+        self.close()
+
     def close(self) -> None:
-        """Close the file; twice is fine."""
+        """Close the file, durable or not; twice is fine."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -184,7 +303,7 @@ class Nowhere(FileSystem):
 
 
 class _Forgetful(OutputFile):
-    def write(self, data: bytes | memoryview) -> None:
+    def write(self, data: bytes | memoryview | np.ndarray) -> None:
         pass
 
     def hasten(self) -> None:
@@ -196,9 +315,51 @@ class _Forgetful(OutputFile):
 
 LOCAL = FileSystem()
 NOWHERE = Nowhere()
-TEMPORARY_SUFFIX = ".tmp"
 
 
 def temporary_name(path: Path) -> Path:
-    """Return the name a file has until it is whole."""
+    """Return the name a file has until it is whole, where one process at a time writes it."""
     return path.with_name(path.name + TEMPORARY_SUFFIX)
+
+
+def unique_name(path: Path) -> Path:
+    """Return a temporary name that no other process uses."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
+
+
+@contextmanager
+def held(path: Path, *, wait: bool = False) -> Iterator[None]:
+    """Hold the lock of a file or folder; BlockingIOError if another process does.
+
+    wait: until the other one lets go. OSError where the file system has no locks.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        take_lock(descriptor, wait=wait)
+        yield
+    finally:
+        with suppress(OSError):  # a child that was forked meanwhile would hold on to it
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+
+def take_lock(descriptor: int, *, wait: bool = False) -> None:
+    """Lock an open file against all other processes, until it is closed."""
+    fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _is_old(path: Path) -> bool:
+    try:
+        return time.time() - path.stat().st_mtime > LEFTOVER_SECONDS
+    except OSError:
+        return False
+
+
+def _refuse_existing(target: Path) -> None:
+    is_empty = target.is_dir() and not any(target.iterdir())
+    if target.is_symlink() or (target.exists() and not is_empty):
+        raise ExistsError(
+            "the target exists; nothing is overwritten",
+            where=target,
+            remedy="choose another folder, or remove this one",
+        )

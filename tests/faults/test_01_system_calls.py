@@ -20,7 +20,6 @@ from tokenreel.layouts.cache_writer import write_meta, write_pretrain_shards
 from tokenreel.layouts.convert import Target, convert
 from tokenreel.layouts.eos_scan import open_sidecar
 from tokenreel.store.file_arrays import ArrayFile
-from tokenreel.store.staged_folder import staged_folder
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/fd").is_dir(), reason="asks Linux what a descriptor is open on"
@@ -126,7 +125,7 @@ def test_a_cache_gets_its_name_when_all_of_it_is_on_the_disk(
         monkeypatch.setattr(os, "link", refuse)
     calls = record_calls(memory_disk, monkeypatch)
     out = memory_disk / "cache"
-    with staged_folder(out, LOCAL) as folder:
+    with LOCAL.whole_folder(out) as folder:
         write_pretrain_shards(folder, splits, filesystem=LOCAL)
         write_meta(folder, {"vocab_size": 1000}, filesystem=LOCAL)
     assert any(call.name == "link" for call in calls) == links

@@ -21,7 +21,6 @@ from tokenreel.cli.main import main
 from tokenreel.cli.signals import REPEATED_SECONDS, SIGNALS, Ended, Watch, ended_by_signals
 from tokenreel.errors import WriteError
 from tokenreel.filesystem import FileSystem
-from tokenreel.store.staged_folder import staged_folder
 
 
 @pytest.fixture(autouse=True)
@@ -153,12 +152,12 @@ class Swept(FileSystem):
 
 
 def test_an_export_whose_new_folder_is_taken_for_a_leftover_makes_another(tmp_path: Path) -> None:
-    with staged_folder(tmp_path / "out", Swept(2)) as folder:
+    with Swept(2).whole_folder(tmp_path / "out") as folder:
         (folder / "file").write_bytes(b"whole")
     assert (tmp_path / "out" / "file").read_bytes() == b"whole"
     with (
         pytest.raises(WriteError, match="cannot lock a new folder; write to a file system that"),
-        staged_folder(tmp_path / "never", Swept(99)),
+        Swept(99).whole_folder(tmp_path / "never"),
     ):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -212,3 +213,46 @@ def test_pieces_of_any_size_give_the_same_documents(tmp_path_factory, tokens, pi
     ends = [i + 1 for i, token in enumerate(tokens) if token == 0]
     assert offsets == [0, *ends] + ([len(tokens)] if tokens[-1] else [])
     assert (sidecar.num_documents, sidecar.num_ends) == (len(offsets) - 1, len(ends))
+
+
+class Counting(FileSystem):
+    def __init__(self) -> None:
+        self.operations: list[str] = []
+
+    def observe(self, operation, path, *, target=None):
+        self.operations.append(operation)
+
+
+def test_of_processes_that_open_a_store_at_once_one_scans_and_the_others_wait(tmp_path):
+    tokens = put(tmp_path / "d", [5, 0, 6] * 1000)
+    disk = Counting()
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: open_sidecar(tokens, 0, filesystem=disk), range(4)))
+    assert [sidecar.num_documents for sidecar in found] == [1001] * 4
+    assert disk.operations.count("create") == 2  # offsets and record, once
+
+
+def test_what_a_killed_scan_left_is_removed_by_the_next(tmp_path):
+    tokens = put(tmp_path / "d", [5, 0, 6])
+    (tmp_path / "d" / ".tokenreel").mkdir()
+    for name in (".t.bin.eos0.docs.0123abcd.tmp", "t.bin.eos0.docs.0123456789abcdef.tmp"):
+        (tmp_path / "d" / ".tokenreel" / name).write_bytes(b"half")
+    open_sidecar(tokens, 0)
+    assert sidecar_files(tmp_path / "d") == ["t.bin.eos0.docs", "t.bin.eos0.json"]
+
+
+def test_a_damaged_sidecar_that_cannot_be_replaced_is_scanned_once_into_the_cache(
+    tmp_path, own_cache
+):
+    tokens = put(tmp_path / "d", [5, 0, 6])
+    damaged = open_sidecar(tokens, 0).path
+    damaged.write_bytes(np.array([0, 1, 3], "<u8").tobytes())
+    read_only = Failing(errno.EROFS, tmp_path / "d", "create")
+    written = []
+    for _ in range(2):
+        index = index_file(open_sidecar(tokens, 0, filesystem=read_only), mode="mmap")
+        starts, stops = index.load().bounds(np.arange(2))
+        assert (starts.tolist(), stops.tolist()) == ([0, 2], [2, 3])
+        (kept,) = own_cache.rglob("*.docs")
+        written.append(kept.stat().st_ino)
+    assert written[0] == written[1]

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tokenreel import native
 from tokenreel.errors import WriteError
-from tokenreel.filesystem import LOCAL, NOWHERE, REMEDIES, REMEDY, FileSystem
+from tokenreel.filesystem import (
+    LOCAL,
+    NOWHERE,
+    REMEDIES,
+    REMEDY,
+    FileSystem,
+    held,
+    unique_name,
+)
 
 
 class Observing(FileSystem):
@@ -142,3 +153,70 @@ def test_a_file_whose_disk_was_asked_to_begin_has_all_that_was_written(tmp_path:
         output.write(memoryview(b"two"))
         output.sync()
     assert (tmp_path / "file").read_bytes() == b"onetwo"
+
+
+def test_a_file_takes_arrays_as_they_lie_and_counts_its_bytes(tmp_path: Path) -> None:
+    with LOCAL.create(tmp_path / "a") as output:
+        output.write(np.arange(6, dtype="<u2").reshape(2, 3)[:, ::2])  # not contiguous
+        output.write(np.empty(0, "<u8"))
+        output.write(b"end")
+    assert output.num_bytes == 11
+    assert (tmp_path / "a").read_bytes() == np.array([0, 2, 3, 5], "<u2").tobytes() + b"end"
+
+
+def test_two_that_write_one_file_under_names_of_their_own_do_not_mix(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    with LOCAL.whole_file(path, temporary=unique_name(path)) as slow:
+        slow.write(b"slow ")
+        with LOCAL.whole_file(path, temporary=unique_name(path)) as fast:
+            fast.write(b"fast")
+        assert path.read_bytes() == b"fast"
+        slow.write(b"one")
+    assert path.read_bytes() == b"slow one"
+    assert [file.name for file in tmp_path.iterdir()] == ["tokenizer.json"]
+
+
+def leave_behind(folder: Path) -> None:
+    """Leave what exports that were killed would: one three days ago, one just now."""
+    for name in (".out.0000000a.tmp", ".out.0000000b.tmp"):
+        (folder / name / "train").mkdir(parents=True)
+        (folder / name / "train" / "file").write_bytes(b"half")
+    long_ago = time.time() - 3 * 24 * 3600
+    os.utime(folder / ".out.0000000a.tmp", (long_ago, long_ago))
+
+
+def test_a_folder_that_appears_removes_what_the_dead_have_left_and_nothing_of_the_living(
+    tmp_path: Path,
+) -> None:
+    leave_behind(tmp_path)
+    other = tmp_path / ".other.0000000c.tmp"
+    other.mkdir()
+    with held(tmp_path / ".out.0000000b.tmp"), LOCAL.whole_folder(tmp_path / "out") as folder:
+        (folder / "file").write_bytes(b"whole")
+    assert (tmp_path / "out" / "file").read_bytes() == b"whole"
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [".other.0000000c.tmp", ".out.0000000b.tmp", "out"]
+
+
+def test_on_a_disk_without_locks_a_folder_appears_and_only_old_leftovers_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    leave_behind(tmp_path)
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with LOCAL.whole_folder(tmp_path / "out") as folder:
+        (folder / "file").write_bytes(b"whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".out.0000000b.tmp", "out"]
+
+
+def test_a_link_among_what_is_discarded_goes_and_what_it_leads_to_stays(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").touch()
+    (tmp_path / "old" / "deep").mkdir(parents=True)
+    (tmp_path / "old" / "deep" / "link").symlink_to(tmp_path / "mine")
+    (tmp_path / "old" / "broken").symlink_to(tmp_path / "nothing")
+    LOCAL.discard_tree(tmp_path / "old")
+    LOCAL.discard_tree(tmp_path / "old")
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine", "file"]

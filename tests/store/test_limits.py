@@ -16,9 +16,9 @@ from tokenreel.canonical import canonical_bytes, read_canonical
 from tokenreel.errors import DamageError, FormatError, VocabularyError
 from tokenreel.filesystem import LOCAL
 from tokenreel.layouts import cache_writer as cache
-from tokenreel.store import id_range
 from tokenreel.store import document_index as documents
-from tokenreel.store import staged_folder as staging
+from tokenreel.store import id_range
+from tokenreel.store import narrow as narrowing
 from tokenreel.store.document_index import (
     DocumentIndex,
     Offsets,
@@ -156,13 +156,13 @@ def test_an_id_outside_the_vocabulary_is_found_in_whichever_part_of_a_file_it_is
 def test_what_is_exported_a_part_at_a_time_is_whole_and_its_errors_count_through(
     tmp_path: Path, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staging, "NARROW_TOKENS", at_once)
+    monkeypatch.setattr(narrowing, "NARROW_TOKENS", at_once)
     monkeypatch.setattr(cache, "COPY_TOKENS", at_once)
     dtype, ids = np.dtype("<u2"), np.arange(10)
-    parts = list(staging.narrowed(ids, dtype, limit=10, where="here"))
+    parts = list(narrowing.narrowed(ids, dtype, limit=10, where="here"))
     assert np.concatenate(parts).tolist() == ids.tolist()
     with pytest.raises(VocabularyError, match="here: token id at position 9 is outside"):
-        list(staging.narrowed(ids, dtype, limit=9, where="here"))
+        list(narrowing.narrowed(ids, dtype, limit=9, where="here"))
     write_store(tmp_path / "s", [12, 30, 8], shard_tokens=15)
     split = open_store(tmp_path / "s")["train"]
     cache.write_token_shards(tmp_path / "c", split, (5, 48), shard_bytes=40, filesystem=LOCAL)

@@ -37,7 +37,6 @@ from tokenreel.layouts.cache_writer import (
 )
 from tokenreel.layouts.split_batches import Carried, document_batches
 from tokenreel.store.split import Split
-from tokenreel.store.staged_folder import staged_folder
 from tokenreel.store.writer import SHARD_BYTES
 from tokenreel.text.sources.mixed_files import FileSource
 from tokenreel.text.sources.source_protocol import TextSource
@@ -152,7 +151,7 @@ def build_chats(
     with building(out) as folder:
         split = builder.store(source, folder / "all", chat=True)["train"]
         val = choose_validation(split.num_documents or 0, val_frac, seed=builder.seed)
-        with staged_folder(out.absolute(), LOCAL) as staged:
+        with LOCAL.whole_folder(out) as staged:
             counts = _write_chats(staged, split, val, vocab_size=builder.tokenizer.vocab_size)
             meta = {**facts, **counts, "totals": counts, "sources": _origins({"all": source})}
             write_meta(staged, meta, filesystem=LOCAL)
@@ -207,7 +206,7 @@ def _publish_shards(out: Path, facts: Mapping[str, Any], splits: Mapping[str, Sp
         f"{name}_documents": splits[name].num_documents if name in splits else 0 for name in SPLITS
     }
     meta = {**facts, **counts, "totals": {**counts, **documents}}
-    with staged_folder(out.absolute(), LOCAL) as staged:
+    with LOCAL.whole_folder(out) as staged:
         write_pretrain_shards(staged, splits, filesystem=LOCAL)
         write_meta(staged, meta, filesystem=LOCAL)
     return Cached(path=out, meta=meta)
@@ -226,7 +225,7 @@ def _publish_stream(out: Path, facts: Mapping[str, Any], stream: Split) -> Cache
             f"{facts['max_val_tokens']:,}",
         )
     meta = {**facts, **counts, "totals": {**counts, "documents": stream.num_documents}}
-    with staged_folder(out.absolute(), LOCAL) as staged:
+    with LOCAL.whole_folder(out) as staged:
         for name in SPLITS:
             write_token_shards(
                 staged / name,

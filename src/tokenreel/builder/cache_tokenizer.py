@@ -10,7 +10,6 @@ from tokenreel.builder.cache_target import read_meta, refuse_existing
 from tokenreel.errors import MismatchError
 from tokenreel.filesystem import LOCAL
 from tokenreel.layouts.cache_writer import write_meta
-from tokenreel.store.staged_folder import StreamFile, staged_folder
 
 MODEL_NAME = "spm.model"
 
@@ -27,13 +26,10 @@ def keep_tokenizer(builder: CacheBuilder, model: Path, folder: Path) -> None:
     there = folder / MODEL_NAME
     if not there.is_file():
         refuse_existing(folder)
-        with staged_folder(folder.absolute(), LOCAL) as staged:
-            copy = StreamFile(staged / MODEL_NAME, LOCAL)
-            try:
+        with LOCAL.whole_folder(folder) as staged:
+            with LOCAL.create(staged / MODEL_NAME) as copy:
                 copy.append_file(model)
-                copy.finish()
-            finally:
-                copy.close()
+                copy.sync()
             write_meta(staged, facts, filesystem=LOCAL)
         return
     known = file_sha256(there)

@@ -31,9 +31,9 @@ from tokenreel.layouts.cache_sft import (
     TOKENS_SUFFIX,
 )
 from tokenreel.store.document_batch import DocumentBatch
+from tokenreel.store.narrow import narrowed
 from tokenreel.store.shard import Shard
 from tokenreel.store.split import Split
-from tokenreel.store.staged_folder import StreamFile, narrowed
 
 SPLITS = ("train", "val")
 COPY_TOKENS = 2 * 1024 * 1024  # 4 MiB at a time
@@ -72,13 +72,10 @@ def write_token_shards(
     tokens_per_shard = shard_bytes // TOKEN_DTYPE.itemsize
     for number, first in enumerate(range(start, stop, tokens_per_shard)):
         last = min(first + tokens_per_shard, stop)
-        file = StreamFile(folder / f"shard_{number:05d}.bin", filesystem)
-        try:
+        with filesystem.create(folder / f"shard_{number:05d}.bin") as file:
             for begin in range(first, last, COPY_TOKENS):
                 file.write(split.read(begin, min(begin + COPY_TOKENS, last)))
-            file.finish()
-        finally:
-            file.close()
+            file.sync()
 
 
 def _require_uint16(shard: Shard) -> None:
@@ -99,12 +96,9 @@ def _link(source: Path, target: Path, filesystem: FileSystem) -> None:
         target.hardlink_to(source)
     except OSError:
         # Another file system, or one without links: what else may be wrong, copying will tell.
-        file = StreamFile(target, filesystem)
-        try:
+        with filesystem.create(target) as file:
             file.append_file(source)
-            file.finish()
-        finally:
-            file.close()
+            file.sync()
 
 
 class SftCacheWriter:
@@ -116,7 +110,7 @@ class SftCacheWriter:
         self._filesystem = filesystem
         self._offsets: dict[str, list[np.ndarray]] = {name: [] for name in SPLITS}
         self._tokens = {
-            name: StreamFile(folder / f"{name}{TOKENS_SUFFIX}", filesystem) for name in SPLITS
+            name: filesystem.create(folder / f"{name}{TOKENS_SUFFIX}") for name in SPLITS
         }
 
     def add(self, documents: DocumentBatch, *, split: str) -> None:
@@ -133,13 +127,10 @@ class SftCacheWriter:
         for name in SPLITS:
             self._tokens[name].finish()
             offsets = np.concatenate([np.empty(0, INDEX_DTYPE), *self._offsets[name]])
-            index = StreamFile(self._folder / f"{name}{INDEX_SUFFIX}", self._filesystem)
-            try:
+            with self._filesystem.create(self._folder / f"{name}{INDEX_SUFFIX}") as index:
                 index.write(_npy_header(len(offsets)))
                 index.write(offsets.astype(INDEX_DTYPE, copy=False))
-                index.finish()
-            finally:
-                index.close()
+                index.sync()
 
     def close(self) -> None:
         """Let go of all files."""

@@ -38,7 +38,6 @@ from tokenreel.layouts.split_batches import Carried, document_batches
 from tokenreel.progress import SILENT, Progress, shown
 from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.manifest import TOKEN_DTYPES
-from tokenreel.store.staged_folder import staged_folder
 from tokenreel.store.store import Store
 from tokenreel.store.writer import SHARD_BYTES, StoreWriter
 
@@ -195,7 +194,7 @@ def _writing(job: _Job, carried: Carried) -> Iterator[Callable[[DocumentBatch, s
         with _native_writer(job, carried) as store_writer:
             yield lambda documents, split: store_writer.add_batch(documents, split=split)
         return
-    with staged_folder(job.target, job.filesystem) as folder:
+    with job.filesystem.whole_folder(job.target) as folder:
         writer = _foreign_writer(job, folder)
         try:
             yield lambda documents, split: writer.add(documents, split=split)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenreel.filesystem import FileSystem
+from tokenreel.filesystem import FileSystem, OutputFile
 from tokenreel.layouts.episode_files import INDEX, MASK, TOKEN_DTYPE, TOKENS
 from tokenreel.layouts.split_batches import loss_weights
 from tokenreel.store.document_batch import DocumentBatch
-from tokenreel.store.staged_folder import StreamFile, narrowed
+from tokenreel.store.narrow import narrowed
 
 PAIR = np.dtype("<u8")
 
@@ -22,7 +22,7 @@ class EpisodesWriter:
         self._folder = folder
         self._vocab_size = vocab_size
         self._filesystem = filesystem
-        self._files: dict[str, dict[str, StreamFile]] = {}
+        self._files: dict[str, dict[str, OutputFile]] = {}
 
     def add(self, documents: DocumentBatch, *, split: str) -> None:
         """Append documents to a split."""
@@ -39,11 +39,12 @@ class EpisodesWriter:
         pairs[:, 1] = np.diff(documents.offsets)
         files[INDEX].write(pairs)
 
-    def _open(self, split: str, *, with_mask: bool) -> dict[str, StreamFile]:
+    def _open(self, split: str, *, with_mask: bool) -> dict[str, OutputFile]:
         if split not in self._files:
             names = (TOKENS, MASK, INDEX) if with_mask else (TOKENS, INDEX)
+            self._filesystem.make_dir(self._folder / split)
             self._files[split] = {
-                name: StreamFile(self._folder / split / name, self._filesystem) for name in names
+                name: self._filesystem.create(self._folder / split / name) for name in names
             }
         return self._files[split]
 

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from tokenreel.errors import ConfigError
-from tokenreel.filesystem import FileSystem
+from tokenreel.filesystem import FileSystem, OutputFile
 from tokenreel.layouts.listing import SPLIT_NAMES
 from tokenreel.layouts.split_batches import Carried, document_batches
 from tokenreel.store.document_batch import DocumentBatch
-from tokenreel.store.staged_folder import StreamFile, narrowed
+from tokenreel.store.narrow import narrowed
 from tokenreel.store.store import Store
 
 FILE_FORMATS = ("npy", "bin")
@@ -82,9 +82,9 @@ class FlatWriter:
         """Make all shards durable and write the metadata."""
         for split in self._splits.values():
             split.finish()
-        metadata = StreamFile(self._folder / "metadata.yaml", self._filesystem)
-        metadata.write("".join(_yaml_lines(self._metadata())).encode())
-        metadata.finish()
+        with self._filesystem.create(self._folder / "metadata.yaml") as metadata:
+            metadata.write("".join(_yaml_lines(self._metadata())).encode())
+            metadata.sync()
 
     def _metadata(self) -> Mapping[str, object]:
         tokenizer = self._source.tokenizer or {}
@@ -132,7 +132,7 @@ class _FlatSplit:
         self._filesystem = filesystem
         self._number = -1
         self._room = 0
-        self._file: StreamFile | None = None
+        self._file: OutputFile | None = None
 
     def write(self, ids: np.ndarray) -> None:
         self.num_tokens += len(ids)
@@ -144,12 +144,13 @@ class _FlatSplit:
             self._room -= taken
             ids = ids[taken:]
 
-    def _next(self) -> StreamFile:
+    def _next(self) -> OutputFile:
         self.finish()
         self._number += 1
         self._room = self._sizes[self._number]
         name = f"shard_{self._number:05d}.{self._file_format}"
-        file = StreamFile(self._folder / name, self._filesystem)
+        self._filesystem.make_dir(self._folder)
+        file = self._filesystem.create(self._folder / name)
         if self._file_format == "npy":
             file.write(_npy_header(self._room, self._dtype))
         return file

@@ -14,7 +14,7 @@ import numpy as np
 from tokenreel.filesystem import FileSystem
 from tokenreel.layouts.megatron import DTYPES, HEADER, MAGIC, VERSION
 from tokenreel.store.document_batch import DocumentBatch
-from tokenreel.store.staged_folder import StreamFile, narrowed
+from tokenreel.store.narrow import narrowed
 
 UINT16_CODE, INT32_CODE = 8, 4
 SEQUENCE_TOKENS = 2**31 - 1
@@ -76,8 +76,8 @@ class _Pair:
         self._sequence_tokens = sequence_tokens
         self._num_sequences = 0
         self._num_entries = 1
-        self._tokens = StreamFile(folder / f"{split}.bin", filesystem)
-        self._spools = {name: StreamFile(folder / f"{split}.{name}", filesystem) for name in SPOOLS}
+        self._tokens = filesystem.create(folder / f"{split}.bin")
+        self._spools = {name: filesystem.create(folder / f"{split}.{name}") for name in SPOOLS}
         self._write("documents", np.zeros(1, np.int64))
 
     def add(self, documents: DocumentBatch) -> None:
@@ -97,8 +97,7 @@ class _Pair:
 
     def finish(self) -> None:
         self._tokens.finish()
-        index = StreamFile(self._folder / f"{self._split}.idx", self._filesystem)
-        try:
+        with self._filesystem.create(self._folder / f"{self._split}.idx") as index:
             index.write(
                 HEADER.pack(MAGIC, VERSION, self._code, self._num_sequences, self._num_entries)
             )
@@ -106,9 +105,7 @@ class _Pair:
                 spool.close()
                 index.append_file(spool.path)
                 self._filesystem.remove(spool.path)
-            index.finish()
-        finally:
-            index.close()
+            index.sync()
 
     def close(self) -> None:
         self._tokens.close()

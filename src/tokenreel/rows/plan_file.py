@@ -30,9 +30,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import logging
-import secrets
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -44,7 +41,7 @@ import numpy as np
 
 from tokenreel.canonical import canonical_bytes, digest, read_canonical
 from tokenreel.errors import DamageError, FormatError, StoreError, WriteError
-from tokenreel.filesystem import TEMPORARY_SUFFIX, FileSystem, OutputFile
+from tokenreel.filesystem import FileSystem, OutputFile, unique_name
 from tokenreel.rows.columns import Arrays, Columns, T
 from tokenreel.rows.plan_table import TABLE
 from tokenreel.rows.verified import check_bytes, load_columns
@@ -53,10 +50,7 @@ from tokenreel.store.file_arrays import ArrayFile
 FORMAT = "tokenreel-plan"
 VERSION = 1
 HEADER = "plan.json"
-LEFTOVER_SECONDS = 24 * 3600
 ATTEMPTS = 5  # to take a name that other planners take and free as well
-
-logger = logging.getLogger(__name__)
 
 Ledger = dict[str, int]
 
@@ -78,26 +72,17 @@ def write_plan(
     identity: Mapping[str, object],
     ledger: Ledger,
     filesystem: FileSystem,
-    leftover_seconds: float = LEFTOVER_SECONDS,
 ) -> None:
     """Write a plan block by block; `folder` appears when all of it is durable.
 
     `ledger` is read after the last block. Where another planner was faster, its plan stays.
-    What planners have left for more than `leftover_seconds` is removed.
     """
-    filesystem.make_dir(folder.parent)
-    _sweep(folder.parent, filesystem, leftover_seconds)
-    temporary = _temporary(folder)
-    try:
-        filesystem.make_dir(temporary)
+    with filesystem.temporary_folder(folder) as temporary:
         files = _write_columns(temporary, columns.typed_parts(blocks), filesystem)
         content = {**identity, "files": files, "ledger": ledger}
         header = canonical_bytes({**content, "sha256": digest(content)})
         filesystem.write_whole(temporary / HEADER, header)
         _give_name(temporary, folder, partial(open_plan, folder, identity, columns), filesystem)
-    except BaseException:
-        _discard(temporary, filesystem)
-        raise
     filesystem.sync_dir(folder.parent)
 
 
@@ -107,21 +92,21 @@ def _write_columns(
     """Append the parts of each column to its file; a column that no part has gets none."""
     outputs: dict[str, OutputFile] = {}
     hashers: dict[str, Any] = {}
-    sizes: dict[str, int] = {}
     with ExitStack() as stack:
         for part in parts:
             for name in [name for name in part if name not in outputs]:
                 outputs[name] = stack.enter_context(filesystem.create(folder / name))
-                hashers[name], sizes[name] = hashlib.sha256(), 0
+                hashers[name] = hashlib.sha256()
             for name, values in part.items():
                 column = np.ascontiguousarray(values)
-                if column.nbytes:
-                    outputs[name].write(column.data)
-                    hashers[name].update(column.data)
-                    sizes[name] += column.nbytes
+                outputs[name].write(column)
+                hashers[name].update(column)
         for output in outputs.values():
             output.sync()
-    return {name: {"bytes": sizes[name], "sha256": hashers[name].hexdigest()} for name in outputs}
+    return {
+        name: {"bytes": output.num_bytes, "sha256": hashers[name].hexdigest()}
+        for name, output in outputs.items()
+    }
 
 
 def _give_name(
@@ -137,11 +122,9 @@ def _give_name(
                 raise
         try:
             check()
+            return
         except StoreError:
             _put_aside(folder, filesystem)
-        else:
-            _discard(temporary, filesystem)
-            return
 
 
 def _is_taken(error: WriteError) -> bool:
@@ -151,41 +134,13 @@ def _is_taken(error: WriteError) -> bool:
 
 def _put_aside(folder: Path, filesystem: FileSystem) -> None:
     """Remove a damaged plan; another planner may do the same at the same moment."""
-    aside = _temporary(folder)
+    aside = unique_name(folder)
     try:
         filesystem.rename(folder, aside)
     except WriteError:
         if folder.exists():
             raise
-    _discard(aside, filesystem)
-
-
-def _temporary(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
-
-
-def _discard(folder: Path, filesystem: FileSystem) -> None:
-    try:
-        files = sorted(folder.iterdir())
-    except FileNotFoundError:  # never made, or another planner removed it
-        return
-    for file in files:
-        filesystem.discard(file)
-    try:
-        filesystem.remove_dir(folder)
-    except WriteError as error:
-        logger.warning("a useless folder stays: %s", error)
-
-
-def _sweep(folder: Path, filesystem: FileSystem, leftover_seconds: float) -> None:
-    """Remove what planners that were killed have left; one that is younger may still be at work."""
-    for leftover in sorted(folder.glob(f"*{TEMPORARY_SUFFIX}")):
-        try:
-            age = time.time() - leftover.stat().st_mtime
-        except FileNotFoundError:
-            continue
-        if age > leftover_seconds:
-            _discard(leftover, filesystem)
+    filesystem.discard_tree(aside)
 
 
 def open_plan(

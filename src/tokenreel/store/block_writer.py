@@ -68,8 +68,7 @@ class BlockWriter:
     def finish(self) -> None:
         """Make it durable and give the file its name."""
         self.end()
-        self._file.sync()
-        self._file.close()
+        self._file.finish()
         while self._pending:
             self._take_digest()
         self._filesystem.rename(self._file.path, self.path)

@@ -7,14 +7,13 @@ who holds it, for the message that the second builder gets.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import socket
 from pathlib import Path
 
 from tokenreel.errors import BusyError, WriteError
-from tokenreel.filesystem import FileSystem
+from tokenreel.filesystem import FileSystem, take_lock
 
 
 class BuildLock:
@@ -51,7 +50,7 @@ class BuildLock:
 
     def _lock(self, descriptor: int) -> None:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            take_lock(descriptor)
         except BlockingIOError as error:
             holder = os.read(descriptor, 4096).decode(errors="replace")
             raise BusyError(

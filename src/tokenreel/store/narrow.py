@@ -5,10 +5,14 @@ One pass in C (3–10 GB/s); the numpy reference takes three.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from tokenreel import native
 from tokenreel.errors import VocabularyError
+
+NARROW_TOKENS = 1024 * 1024  # cast this many ids at a time: a mapped giant is never in memory whole
 
 
 def narrow(ids: np.ndarray, dtype: np.dtype, *, limit: int) -> np.ndarray:
@@ -20,6 +24,15 @@ def narrow(ids: np.ndarray, dtype: np.dtype, *, limit: int) -> np.ndarray:
     narrowed = np.empty(len(ids), dtype)
     narrow_into(ids, narrowed, limit=limit)
     return narrowed
+
+
+def narrowed(ids: np.ndarray, dtype: np.dtype, *, limit: int, where: str) -> Iterator[np.ndarray]:
+    """Yield the ids as `dtype`, a million at a time; one outside the vocabulary is an error."""
+    for start in range(0, len(ids), NARROW_TOKENS):
+        try:
+            yield narrow(ids[start : start + NARROW_TOKENS], dtype, limit=limit)
+        except OutOfVocabularyError as error:
+            raise error.located(where, position=start + error.position) from None
 
 
 def narrow_into(ids: np.ndarray, target: np.ndarray, *, limit: int) -> None:
