@@ -16,12 +16,10 @@ import numpy as np
 from benchmarks.corpus import documents, train_bpe, write_jsonl
 from benchmarks.harness import Row, at_least, at_most, best_seconds, rows_of_process
 from tokenreel.stream import StreamPipeline, read_config
-from tokenreel.stream.arrivals import Arrivals, grouped
-from tokenreel.stream.batches import Batches, stats_of
-from tokenreel.stream.deal import Deal
-from tokenreel.stream.encoder import Encoder
-from tokenreel.stream.opened import OpenedStream
-from tokenreel.stream.place import Place
+from tokenreel.stream.arrivals import Arrivals, Bookmark, Deal, grouped
+from tokenreel.stream.encoded_documents import Encoder
+from tokenreel.stream.stream_batches import Batches, OpenedStream
+from tokenreel.stream.stream_state import stats_of
 from tokenreel.text.tokenizers import Encoded, Tokenizer, load_tokenizer
 
 SEQ_LEN = 2048
@@ -142,10 +140,10 @@ def _stages(folder: Path, path: Path) -> list[Row]:
     encoder = Encoder(stream.vocabulary, stream.config.data.tokenizer)
 
     def read() -> int:
-        return sum(1 for _, epoch in arrivals.epochs(Place()) for _ in epoch)
+        return sum(1 for epoch in arrivals.epochs(Bookmark()) for _ in epoch)
 
     def encode() -> None:
-        for _, epoch in arrivals.epochs(Place()):
+        for epoch in arrivals.epochs(Bookmark()):
             for group in grouped(epoch, 1 << 30, 1 << 19):
                 encoder.encode(group)
 

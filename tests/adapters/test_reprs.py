@@ -11,8 +11,7 @@ from tests.adapters.making import mixed_recipe, write_stores
 
 import tokenreel.jax
 from tokenreel.feed.feed import Feed
-from tokenreel.stream import StreamPipeline
-from tokenreel.stream.batch import Batch
+from tokenreel.stream import Batch, StreamPipeline
 from tokenreel.torch import FeedDataset, FeedLoader, FeedRows
 
 

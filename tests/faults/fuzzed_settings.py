@@ -20,7 +20,7 @@ from tokenreel.config.sizes import parse_size
 from tokenreel.dropin import load_data_config, load_training_config
 from tokenreel.dropin.data_config import DataConfig
 from tokenreel.feed.recipe import Phase
-from tokenreel.stream.config import read_config
+from tokenreel.stream import read_config
 from tokenreel.text.chats import load_template, read_chat, render
 
 RECIPE: dict[str, Any] = {

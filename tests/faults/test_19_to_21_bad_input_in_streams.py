@@ -14,7 +14,7 @@ import pytest
 from tests.stream.making import batches_of, config_of, documents_in, take
 
 from tokenreel.errors import InputError
-from tokenreel.stream.batches import stats_of
+from tokenreel.stream.stream_state import stats_of
 
 GOOD = b'{"text": "fine and long enough"}\n'
 BAD = [

@@ -90,7 +90,7 @@ def test_what_changes_no_batch_may_differ(
     )
     stream = batches_of(config)
     stream.set_state(state)
-    assert stream.step == 1
+    assert stream.state.step == 1
 
 
 @pytest.mark.parametrize("version", [4, 2, 1, 0, None, "3", 3.0, True])

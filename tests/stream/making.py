@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tokenreel.stream import Batch, StreamPipeline
-from tokenreel.stream.batches import Batches
-from tokenreel.stream.config import read_config
-from tokenreel.stream.opened import OpenedStream
+from tokenreel.stream.stream_batches import Batches, OpenedStream
+from tokenreel.stream.stream_config import read_config
 
 WORDS = ("so", "it", "goes", "the", "reel", "turns", "and", "every", "token", "ß", "字", "🙂")
 

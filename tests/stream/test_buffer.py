@@ -21,9 +21,10 @@ from tests.stream.making import batches_of, config_of, take, texts_of
 
 from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.stream import StreamPipeline
-from tokenreel.stream.batches import Batches, stats_of
-from tokenreel.stream.chunk import Chunk, from_text
-from tokenreel.stream.place import Place
+from tokenreel.stream.arrivals import Bookmark
+from tokenreel.stream.encoded_documents import EncodedDocuments, from_text
+from tokenreel.stream.stream_batches import Batches
+from tokenreel.stream.stream_state import stats_of
 from tokenreel.testing import equal
 from tokenreel.text.sources import InMemory
 from tokenreel.text.sources.source_protocol import Cursor, Range, Step
@@ -63,7 +64,7 @@ class Counted:
         self.source.read_rows, self.tokenizer.encoded = [], []
         config = config_of(Path("none"), repeat=False, **settings)
         self.batches: Batches = batches_of(
-            config, source=self.source, tokenizer=self.tokenizer, chunk_characters=400
+            config, source=self.source, tokenizer=self.tokenizer, group_characters=400
         )
         if state is not None:
             self.batches.set_state(json.loads(json.dumps(state)))
@@ -134,7 +135,7 @@ def test_a_state_is_under_a_megabyte_at_the_defaults(mode: str) -> None:
     pipeline = StreamPipeline(config, source=InMemory(stdlib_texts()))
     next(pipeline)
     state = pipeline.get_state()
-    held = from_text(state["lanes"]["0"]["buffer"], vocab_size=263, after=Place())
+    held = from_text(state["lanes"]["0"]["buffer"], vocab_size=263, after=Bookmark())
     # Bytes: as many tokens as text can have. Bins wait for 128 rows of them, and a document.
     least, most = (500_000, 530_000) if mode == "sequential" else (128 * 1025, 128 * 1025 + 4000)
     assert least <= len(held.ids) < most
@@ -157,7 +158,7 @@ def test_bins_of_long_documents_hold_at_most_one_beyond_128_rows(documents: int)
         for _ in range(3):
             next(pipeline)
             state = pipeline.get_state()
-            held = from_text(state["lanes"]["0"]["buffer"], vocab_size=263, after=Place())
+            held = from_text(state["lanes"]["0"]["buffer"], vocab_size=263, after=Bookmark())
             assert size <= len(held.ids) < 128 * 1025 + size
             assert len(json.dumps(state)) < len(held.ids) * 4 / 3 + 4096
         assert pipeline.stats()["documents"] == len(held)
@@ -173,7 +174,7 @@ def test_documents_encoded_together_with_a_full_block_wait_in_the_state() -> Non
     state = first.batches.get_state()
     assert first.tokenizer.encoded == TEXTS  # all in one group, of which a block is a part
     told = stats_of(state, seq_len=4)
-    held = from_text(state["lanes"]["0"]["buffer"], vocab_size=263, after=Place())
+    held = from_text(state["lanes"]["0"]["buffer"], vocab_size=263, after=Bookmark())
     assert len(held) == len(TEXTS) > told["documents"]
     rest = Counted(state, **small)
     batches += rest.batches
@@ -187,6 +188,8 @@ def test_a_buffer_that_cannot_be_compressed_is_under_a_megabyte_too() -> None:
     ids = np.random.default_rng(0).integers(50_000, size=128 * 2000, dtype=np.uint32)
     nothing = np.zeros(128, np.int64)
     documents = DocumentBatch(ids=ids, offsets=np.arange(129) * 2000)
-    chunk = Chunk(documents=documents, truncated=nothing, skipped=nothing, after=Place())
-    assert len(chunk.text) < 2**20
-    assert np.array_equal(from_text(chunk.text, vocab_size=50_000, after=Place()).ids, ids)
+    held = EncodedDocuments(
+        documents=documents, truncated=nothing, skipped=nothing, after=Bookmark()
+    )
+    assert len(held.text) < 2**20
+    assert np.array_equal(from_text(held.text, vocab_size=50_000, after=Bookmark()).ids, ids)

@@ -73,7 +73,7 @@ def test_broken_off_anywhere_it_ends_with_the_same_bytes(
     out, state, step = tmp_path / "cache", None, 0
     finished: dict[str, Any] = {}
     while step < len(plain):
-        stream = batches_of(caching(path, out, **options), chunk_characters=90)
+        stream = batches_of(caching(path, out, **options), group_characters=90)
         if state is not None:
             stream.set_state(state)
         for batch in take(stream, 4):
@@ -116,7 +116,7 @@ def test_other_stores_and_other_writers_are_left_alone(path: Path, tmp_path: Pat
 
 
 def test_a_state_without_its_store_is_refused(path: Path, tmp_path: Path) -> None:
-    stream = batches_of(caching(path, tmp_path / "cache"), chunk_characters=90)
+    stream = batches_of(caching(path, tmp_path / "cache"), group_characters=90)
     take(stream, 20)
     state = stream.get_state()
     stream.close()
@@ -128,9 +128,8 @@ def test_a_state_without_its_store_is_refused(path: Path, tmp_path: Path) -> Non
 
 RUN = """
 import json, sys
-from tokenreel.stream.batches import Batches
-from tokenreel.stream.config import read_config
-from tokenreel.stream.opened import OpenedStream
+from tokenreel.stream import read_config
+from tokenreel.stream.stream_batches import Batches, OpenedStream
 stream = Batches(OpenedStream(read_config(json.loads(sys.argv[1]))))
 for batch in stream:
     print(json.dumps(stream.get_state()), flush=True)

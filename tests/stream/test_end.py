@@ -18,7 +18,7 @@ from tests.stream.making import (
 )
 
 from tokenreel.errors import InputError
-from tokenreel.stream.batches import stats_of
+from tokenreel.stream.stream_state import stats_of
 from tokenreel.text.sources import InMemory
 
 

@@ -16,9 +16,8 @@ from tests.stream.making import batches_of, config_of, take, texts_of, write_tex
 
 from tokenreel.errors import InputError
 from tokenreel.stream import StreamPipeline, make_grain_iterator, read_config
-from tokenreel.stream.batch import FIELDS
 from tokenreel.stream.on_grain import StreamDataset
-from tokenreel.stream.opened import OpenedStream
+from tokenreel.stream.stream_batches import FIELDS, OpenedStream
 from tokenreel.testing import equal
 
 

@@ -13,7 +13,7 @@ from tests.feed.making import scratch
 from tests.stream.making import batches_of, config_of, documents_in, texts_of, write_texts
 
 from tokenreel.errors import InputError
-from tokenreel.stream.batches import stats_of
+from tokenreel.stream.stream_state import stats_of
 from tokenreel.text.sources import InMemory
 
 

@@ -79,7 +79,7 @@ def test_the_chunks_a_window_is_cut_from_do_not_show(tmp_path: Path) -> None:
     config = config_of(path, shuffle=False, repeat=False, train_seq_len=17)
     whole = streamed_rows(config)
     for size in (1, 30, 200):
-        chunked = streamed_rows(config, chunk_characters=size)
+        chunked = streamed_rows(config, group_characters=size)
         assert all(np.array_equal(chunked[name], whole[name]) for name in FIELDS)
 
 

@@ -16,8 +16,8 @@ from tests.stream.making import batches_of, config_of, write_texts
 
 from tokenreel.errors import ConfigError, FormatError, InputError, NoInputError
 from tokenreel.stream import read_config
-from tokenreel.stream.settings import ModelSettings
-from tokenreel.stream.vocabulary import Vocabulary, open_vocabulary
+from tokenreel.stream.model_vocabulary import Vocabulary, open_vocabulary
+from tokenreel.stream.stream_settings import ModelSettings
 from tokenreel.text.tokenizers.train import train_tokenizer
 
 
@@ -123,8 +123,8 @@ def test_a_name_of_the_hub_is_found_in_its_cache(trained: Path, tmp_path: Path) 
     (snapshot / "tokenizer.json").write_bytes(trained.read_bytes())
     (snapshot / "tokenizer_config.json").write_text(json.dumps({"pad_token": "<|b|>"}))
     program = (
-        "from tokenreel.stream.settings import ModelSettings, TokenizerSettings\n"
-        "from tokenreel.stream.vocabulary import open_vocabulary\n"
+        "from tokenreel.stream.stream_settings import ModelSettings, TokenizerSettings\n"
+        "from tokenreel.stream.model_vocabulary import open_vocabulary\n"
         "settings = TokenizerSettings(hf_name_or_path='owner/name')\n"
         "found = open_vocabulary(settings, ModelSettings())\n"
         "print(found.tokenizer.fingerprint, found.pad_id)\n"

@@ -56,11 +56,11 @@ def setting(
     }
 
 
-def check_settings(settings: Any, *, owner: str = "") -> None:
+def check_settings(settings: Any, *, owner: str = "", section: str = "") -> None:
     """Raise ConfigError for the first setting that is not of its type or outside its bounds.
 
     Numbers of numpy and fractions are replaced by those of Python. `owner` says whose setting it
-    is, where that is not plain.
+    is, where that is not plain; `section` is the table of a file in which it stands.
     """
     hints = _hints(settings.__class__)
     for item in fields(settings):
@@ -75,7 +75,7 @@ def check_settings(settings: Any, *, owner: str = "") -> None:
             expected = "text without halves of characters (lone surrogates)"
         if expected is not None:
             raise ConfigError(
-                f"bad {item.name}{' of ' + owner if owner else ''}",
+                f"bad {section and section + '.'}{item.name}{' of ' + owner if owner else ''}",
                 expected=expected,
                 actual=value if fits(int, value) else brief(given),
                 remedy=did_you_mean(given, choices_of(hint)),

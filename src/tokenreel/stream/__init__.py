@@ -1,25 +1,26 @@
 """Train while the text is still arriving, and resume to the exact token.
 
     source ─► Arrivals ─► Encoder ─► packer ─► Lane ─► Batches ─► Grain ─► StreamPipeline
-    hub or    epochs,     ids, cut,  windows   rows,    [A, B, T]  prefetch
-    files     shuffle     framed     or bins   state
-                             └──────► Cache: a store, written as it streams
+    hub or    epochs,     ids, cut,  windows   rows    [A, B, T]  prefetch
+    files     shuffle     framed     or bins            state
+                             └──────► WriteThrough: a store, written as it streams
 
 A lane is a logical shard: one of a fixed number of parts that documents are dealt to.
-Every step to the right is a function of a place in the source and of what the packer holds
-there, so the state is both.
+Every step to the right is a function of a bookmark in the source and of what the packer holds
+there, so the state is both. `Batches` owns it.
 
-    asked for     config (what every key means), settings, sections; opened: source, vocabulary
-    documents     source, deal (which lane's), arrivals (in which order), place
-    rows          encoder, windows and bins (the packers) over chunk, rows
-    batches       lane, batches, batch, on_grain, pipeline
-    kept          state, ledger (what is counted), cache
+    asked for     stream_settings (every key), stream_config (reads them), model_vocabulary
+    documents     arrivals (which lane's, in which order), encoded_documents
+    rows          packers (windows and bins), lane
+    batches       stream_batches, on_grain, stream_pipeline
+    kept          stream_state (what is counted as well)
 """
 
-from tokenreel.stream.batch import Batch
-from tokenreel.stream.config import StreamConfig, read_config
-from tokenreel.stream.pipeline import StreamPipeline, make_grain_iterator
-from tokenreel.stream.state import join_states
+from tokenreel.stream.stream_batches import Batch
+from tokenreel.stream.stream_config import read_config
+from tokenreel.stream.stream_pipeline import StreamPipeline, make_grain_iterator
+from tokenreel.stream.stream_settings import StreamConfig
+from tokenreel.stream.stream_state import join_states
 
 __all__ = [
     "Batch",

@@ -2,11 +2,11 @@
 
     BatchesDataset ─► ThreadPrefetchIterDataset (data.grain_prefetch) ─► StreamDataset
     its states are                                                       its states are JSON
-    snapshots
+    StreamStates
 
 The state of the iterator is the stream's own: that of the last batch handed over, whatever
-Grain has made ahead. Grain asks for a state with every batch; a snapshot costs nothing, and
-only the one that a checkpoint asks for is written as JSON.
+Grain has made ahead. Grain asks for a state with every batch: a StreamState is there already,
+and only the one that a checkpoint asks for is written as JSON.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ from weakref import ref
 
 import grain  # type: ignore[import-untyped]
 
-from tokenreel.stream.batch import Batch
-from tokenreel.stream.batches import Batches, loaded, saved
-from tokenreel.stream.opened import OpenedStream
-from tokenreel.stream.state import StreamState
+from tokenreel.stream.stream_batches import Batch, Batches, OpenedStream
+from tokenreel.stream.stream_state import StreamState
 
 
 class BatchesDataset(grain.IterDataset):
@@ -30,37 +28,37 @@ class BatchesDataset(grain.IterDataset):
         super().__init__()
         self._stream = stream
 
-    def __iter__(self) -> BatchesIterator:
-        return BatchesIterator(Batches(self._stream))
+    def __iter__(self) -> GrainBatches:
+        return GrainBatches(self._stream)
 
     def __str__(self) -> str:
         return f"BatchesDataset({self._stream.source.name!r})"
 
 
-class BatchesIterator(grain.DatasetIterator):
-    """Make batches, and wind to a snapshot."""
+class GrainBatches(Batches, grain.DatasetIterator):
+    """The batches themselves, as Grain makes them ahead: a state is a StreamState."""
 
-    def __init__(self, batches: Batches) -> None:
-        super().__init__()
-        self._batches = batches
+    def __init__(self, stream: OpenedStream) -> None:
+        grain.DatasetIterator.__init__(self)
+        Batches.__init__(self, stream)
 
     def __next__(self) -> Batch:
         self._assert_not_closed()
-        return next(self._batches)
+        return Batches.__next__(self)
 
-    def get_state(self) -> StreamState:
+    def get_state(self) -> StreamState:  # type: ignore[override]
         """Return where the stream is."""
-        return self._batches.snapshot()
+        return self.state
 
-    def set_state(self, state: StreamState) -> None:
-        """Go on where a snapshot says."""
-        self._batches.rewind(state)
+    def set_state(self, state: StreamState) -> None:  # type: ignore[override]
+        """Go on where a state says."""
+        self.rewind(state)
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Let go of what is open, for good."""
         if not self._closed:
-            self._batches.close()
-        super().close()
+            Batches.close(self)
+        grain.DatasetIterator.close(self)
 
 
 class StreamDataset(grain.IterDataset):
@@ -93,18 +91,19 @@ class StreamIterator(grain.DatasetIterator):
         batch: Batch = next(self._parent)
         return batch.on_device() if self._stream.config.data.device_put else batch
 
-    def snapshot(self) -> StreamState:
-        """Return where the stream is after the last batch handed over."""
-        snapshot: StreamState = self._parent.get_state()
-        return snapshot
+    @property
+    def state(self) -> StreamState:
+        """Where the stream is after the last batch handed over."""
+        state: StreamState = self._parent.get_state()
+        return state
 
     def get_state(self) -> dict[str, Any]:
         """Return where the stream is, ready for JSON."""
-        return saved(self._stream, self.snapshot())
+        return self._stream.write(self.state)
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on where a state says."""
-        self._parent.set_state(loaded(self._stream, state))
+        self._parent.set_state(self._stream.read(state))
 
 
 def grain_iterator(stream: OpenedStream) -> StreamIterator:

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from tokenreel.errors import ConfigError, FormatError, InputError, MissingExtraError, NoInputError
-from tokenreel.stream.settings import ModelSettings, TokenizerSettings
+from tokenreel.stream.stream_settings import ModelSettings, TokenizerSettings
 from tokenreel.text.tokenizers import (
     END_OF_TEXT,
     Encoded,
@@ -97,7 +97,8 @@ def open_vocabulary(
 
     `tokenizer`, where given, takes the place of the one that the settings name.
     """
-    spec, named = settings.kind, dict[str, str]()
+    spec: str = settings.kind
+    named: Mapping[str, str] = {}
     given = {"bos": model.bos_token_id, "eos": model.eos_token_id, "pad": model.pad_token_id}
     if tokenizer is not None:
         tokenizer = load_tokenizer(tokenizer)

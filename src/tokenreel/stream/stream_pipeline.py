@@ -17,10 +17,9 @@ import numpy as np
 
 from tokenreel.display import named, never_raising
 from tokenreel.errors import MissingExtraError
-from tokenreel.stream.batch import Batch
-from tokenreel.stream.config import Configured, read_config
-from tokenreel.stream.ledger import account
-from tokenreel.stream.opened import OpenedStream
+from tokenreel.stream.stream_batches import Batch, OpenedStream
+from tokenreel.stream.stream_config import Configured, read_config
+from tokenreel.stream.stream_state import account
 from tokenreel.text.sources import TextSource
 from tokenreel.text.tokenizers import Tokenizer
 
@@ -93,11 +92,11 @@ class StreamPipeline(Iterator[Batch]):
         self._segment_ids = None
 
     def stats(self) -> dict[str, float]:
-        """Return the account of the batches so far (see ledger.py), and this process's retries.
+        """Return the account of the batches so far (stream_state.py), and this process's retries.
 
         It is of this rank's lanes, or of all where every rank makes all.
         """
-        lanes = self._iterator.snapshot().lanes.values()
+        lanes = self._iterator.state.lanes.values()
         counts = np.sum([lane.counts for lane in lanes], axis=0)
         told = account(counts, seq_len=self.config.train.seq_len)
         return {**told, "retries": len(self._backoff.waits)}

@@ -1,19 +1,30 @@
-"""The state of a stream: where each lane is, and what it belongs to.
+"""The state of a stream: where each lane is, what it has counted, and what it belongs to.
 
     {"version", "step", "fingerprint", "identity",
      "lanes": {"0": {"place", "buffer", "taken", "counts"[, "cache"], "digest"}, …}}
 
-`place` is where reading goes on. `buffer` is what the packer holds, as text (chunk.py), and
-`taken` how much of that has been given out: rows (bin) or tokens (sequential). At the defaults
-some 200 KB of JSON for each lane; the buffer is most of it, and holds a long document whole.
-`digest` is the SHA-256 over the lane's other fields, its number, the step and the fingerprint:
-a state that was damaged, or put together from two moments, is refused.
+`place` is the bookmark where reading goes on. `buffer` is what the packer holds, as text
+(encoded_documents.py), and `taken` how much of that has been given out: rows (bin) or tokens
+(sequential). At the defaults some 200 KB of JSON for each lane; the buffer is most of it, and
+holds a long document whole. `digest` is the SHA-256 over the lane's other fields, its number,
+the step and the fingerprint: a state that was damaged, or put together from two moments, is
+refused. `counts` is the account of every token that was read, and every slot of every row:
+
+    placed + truncated + dropped + pending  =  tokens read
+    placed + overlap + padding              =  slots  =  rows · (T + 1)
+    trained + masked                        =  placed + overlap
+
+Truncated is what `max_doc_tokens` cuts off. Dropped are documents too short to hold a
+transition, rows without a trained target, and what the end leaves over (data.end = drop).
+Overlap are the tokens shown twice: a window begins with the last token of the one before,
+and so does a segment of a document that is longer than a row. Pending are documents of a
+block whose rows have not all been given out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,27 +32,85 @@ import numpy as np
 from tokenreel.canonical import digest
 from tokenreel.errors import ConfigError, DamageError, MismatchError, differing_fields
 from tokenreel.feed.state import check_belongs, check_form, told
-from tokenreel.stream.chunk import Chunk, from_text
-from tokenreel.stream.ledger import NAMES, from_named, named
-from tokenreel.stream.place import Place
+from tokenreel.stream.arrivals import Bookmark
+from tokenreel.stream.encoded_documents import EncodedDocuments, from_text, no_documents
 
 VERSION = 3
 KEYS = frozenset({"version", "step", "lanes", "fingerprint", "identity"})
 REMEDY = "resume with the source, tokenizer and configuration it was saved with"
+COUNTS = (
+    "documents",
+    "short_documents",
+    "truncated_documents",
+    "skipped_records",
+    "tokens",
+    "truncated",
+    "dropped",
+    "placed",
+    "overlap",
+    "trained",
+    "masked",
+    "padding",
+    "rows",
+    "untrained_rows",
+)
+COLUMN = {name: number for number, name in enumerate(COUNTS)}
+SHOWN = [COLUMN[name] for name in ("placed", "overlap", "trained", "masked", "padding", "rows")]
+
+
+def counts_of(num_rows: int, **columns: np.ndarray | int) -> np.ndarray:
+    """Return what each row adds to the account, int64 [rows, names].
+
+    >>> counts_of(2, rows=1, padding=np.array([0, 3]))[:, COLUMN["padding"]].tolist()
+    [0, 3]
+    """
+    counts = np.zeros((num_rows, len(COUNTS)), np.int64)
+    for name, values in columns.items():
+        counts[:, COLUMN[name]] = values
+    return counts
+
+
+def nothing_counted() -> np.ndarray:
+    """Return an account in which nothing has happened, int64 [names]."""
+    return np.zeros(len(COUNTS), np.int64)
+
+
+def as_dropped(counts: np.ndarray) -> np.ndarray:
+    """Return the counts of rows that are not shown: what was placed is dropped."""
+    changed = counts.copy()
+    changed[..., COLUMN["dropped"]] += counts[..., COLUMN["placed"]]
+    changed[..., SHOWN] = 0
+    return changed
+
+
+def account(counts: np.ndarray, *, seq_len: int) -> dict[str, float]:
+    """Return the whole account of these counts: names, what follows from them, utilisation."""
+    found: dict[str, float] = dict(zip(COUNTS, counts.tolist(), strict=True))
+    slots = found["rows"] * (seq_len + 1)
+    found["slots"] = slots
+    found["pending"] = found["tokens"] - found["placed"] - found["truncated"] - found["dropped"]
+    found["utilisation"] = (slots - found["padding"]) / slots if slots else 0.0
+    return found
+
+
+def stats_of(state: Mapping[str, Any], *, seq_len: int) -> dict[str, float]:
+    """Return the account of a state that is ready for JSON, over all its lanes."""
+    lanes = [[lane["counts"][name] for name in COUNTS] for lane in state["lanes"].values()]
+    return account(np.sum(lanes, axis=0), seq_len=seq_len)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LaneState:
-    """Where a lane is; reading goes on at `held.after`.
+    """Where a lane is; reading goes on at `held.after`. The default is the start of the stream.
 
     held: what its packer holds, `taken` of it given out. counts: int64 [names], the account.
-    safe: the place before which all documents are safely in the cache, where there is one.
+    safe: the bookmark before which all documents are safely in the cache, where there is one.
     """
 
-    held: Chunk
-    taken: int
-    counts: np.ndarray
-    safe: Place | None
+    held: EncodedDocuments = field(default_factory=lambda: no_documents(Bookmark()))
+    taken: int = 0
+    counts: np.ndarray = field(default_factory=nothing_counted)
+    safe: Bookmark | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the state of the lane, ready for JSON."""
@@ -49,7 +118,7 @@ class LaneState:
             "place": self.held.after.as_dict(),
             "buffer": self.held.text,
             "taken": self.taken,
-            "counts": named(self.counts),
+            "counts": dict(zip(COUNTS, self.counts.tolist(), strict=True)),
         }
         if self.safe is not None:
             state["cache"] = self.safe.as_dict()
@@ -58,14 +127,14 @@ class LaneState:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any], *, vocab_size: int) -> LaneState:
         """Return the state that `as_dict` described."""
-        place = _place(fields, "place")
-        held = from_text(fields.get("buffer"), vocab_size=vocab_size, after=place)
+        after = _bookmark(fields, "place")
+        held = from_text(fields.get("buffer"), vocab_size=vocab_size, after=after)
         counts = _table(fields, "counts")
         return cls(
             held=held,
             taken=_count(fields, "taken", most=len(held.ids)),
-            counts=from_named({name: _count(counts, name) for name in NAMES}),
-            safe=_place(fields, "cache") if "cache" in fields else None,
+            counts=np.array([_count(counts, name) for name in COUNTS], np.int64),
+            safe=_bookmark(fields, "cache") if "cache" in fields else None,
         )
 
 
@@ -186,11 +255,11 @@ def _count(fields: Mapping[str, Any], name: str, *, most: int = 2**62) -> int:
     return found
 
 
-def _place(fields: Mapping[str, Any], name: str) -> Place:
+def _bookmark(fields: Mapping[str, Any], name: str) -> Bookmark:
     found = _table(fields, name)
-    place = {"epoch": _count(found, "epoch"), "number": _count(found, "number")}
+    counts = {"epoch": _count(found, "epoch"), "number": _count(found, "number")}
     try:
-        return Place.from_dict({**place, "cursor": found.get("cursor")})
+        return Bookmark.from_dict({**counts, "cursor": found.get("cursor")})
     except (TypeError, ValueError):  # ValueError: no JSON
         raise _bad("cursor", found.get("cursor"), expected="JSON, as text") from None
 
