@@ -24,7 +24,8 @@ from benchmarks.bare_gather import bare_gather, compile_gather
 from benchmarks.harness import Row, at_least
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.recipe import Recipe, Rows, Source
+from tokenreel.feed.recipe import Recipe, Source
+from tokenreel.rows.kinds import Rows
 from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.writer import StoreWriter
 from tokenreel.text.turns import TURN

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness import Row, at_least, at_most, best_seconds
-from tokenreel.rows.packed import Packed
+from tokenreel.rows.packed import plan_packed
 from tokenreel.rows.packing import pack
 from tokenreel.rows.plan_cache import PlanCache
 from tokenreel.store.document_index import Offsets
@@ -100,14 +100,14 @@ def _planning() -> list[Row]:
     folder = Path(tempfile.mkdtemp(prefix="tokenreel-bench-"))
     try:
         cache = PlanCache(fingerprint="benchmark", folders=(folder,))
-        made = Packed(split=split, seq_len=SEQ_LEN, threads=1, cache=cache)
+        made = plan_packed(split=split, seq_len=SEQ_LEN, threads=1, cache=cache)
         generator = np.random.default_rng(1)
         batches = generator.integers(0, made.num_rows, (LOOKUPS, 32))
         documents = generator.integers(0, NUM_DOCUMENTS, LOOKUPS).tolist()
         seconds = best_seconds(
             {
-                "plan": lambda: Packed(split=split, seq_len=SEQ_LEN, threads=1),
-                "open": lambda: Packed(split=split, seq_len=SEQ_LEN, cache=cache),
+                "plan": lambda: plan_packed(split=split, seq_len=SEQ_LEN, threads=1),
+                "open": lambda: plan_packed(split=split, seq_len=SEQ_LEN, cache=cache),
                 "pieces": lambda: [made.pieces(rows) for rows in batches],
                 "find": lambda: [made.find(number) for number in documents],
             },

@@ -91,7 +91,8 @@ def equal(one: Any, other: Any) -> bool:
         same = one.dtype == other.dtype and one.shape == other.shape
         return bool(same and np.ascontiguousarray(one).tobytes() == other.tobytes())
     if is_dataclass(one) and type(one) is type(other):
-        return all(equal(getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
+        compared = [item.name for item in fields(one) if item.compare]
+        return all(equal(getattr(one, name), getattr(other, name)) for name in compared)
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):

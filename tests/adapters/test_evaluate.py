@@ -19,7 +19,8 @@ from torch.nn.functional import cross_entropy
 from tokenreel.errors import EndlessError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.losses import Evaluation
-from tokenreel.feed.recipe import Recipe, Rows, Source
+from tokenreel.feed.recipe import Recipe, Source
+from tokenreel.rows.kinds import Rows
 from tokenreel.torch import FeedLoader, Tensors, evaluate, loss_by_source, loss_sum
 
 LENGTH = 32

@@ -99,6 +99,17 @@ def test_what_is_written_into_one_batch_is_not_in_the_next() -> None:
             assert equals(tensors(batch), batch)
 
 
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+def test_read_only_rows_that_differ_are_not_taken_for_one_row_that_is_shared() -> None:
+    rows = np.arange(8).reshape(2, 4)
+    rows.flags.writeable = False
+    named: dict[str, Any] = dict.fromkeys(
+        ("labels", "loss_weights", "segment_ids", "position_ids"), rows
+    )
+    batch = Batch(step=0, input_ids=rows, source_ids=rows[:, 0], **named)
+    assert equals(Tensors()(batch), batch)
+
+
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_batches_are_made_in_the_memory_that_is_given(recipe: Recipe, prefetch: int) -> None:
     given: list[np.ndarray] = []

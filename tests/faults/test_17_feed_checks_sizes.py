@@ -14,7 +14,8 @@ from tests.feed.making import recipe_of, write_store
 
 from tokenreel.errors import DamageError
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.recipe import Rows, Source
+from tokenreel.feed.recipe import Source
+from tokenreel.rows.kinds import Rows
 from tokenreel.testing import equal
 
 RUN = """

@@ -13,7 +13,8 @@ from tests.feed.making import recipe_of, write_store
 from tokenreel import StoreWriter
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.recipe import Rows, Source
+from tokenreel.feed.recipe import Source
+from tokenreel.rows.kinds import Rows
 
 KINDS = ("windows", "document_windows", "episodes", "packed")
 

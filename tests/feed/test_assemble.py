@@ -17,8 +17,9 @@ from tokenreel.errors import ConfigError
 from tokenreel.feed.buffers import BatchMemory
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.kernel_tables import MARK_TOKENS, OTHERWISE, PADDED
-from tokenreel.feed.recipe import Rows, Source, Truncation
+from tokenreel.feed.recipe import Source, Truncation
 from tokenreel.order.mixture import Mixture
+from tokenreel.rows.kinds import Rows
 
 pytestmark = pytest.mark.skipif(native.extension() is None, reason="numpy was asked for")
 

@@ -26,7 +26,8 @@ from tests.feed.making import (
 from tokenreel.errors import ConfigError, DamageError, EndlessError
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.recipe import Mode, Phase, Recipe, Rows, Source, Truncation
+from tokenreel.feed.recipe import Mode, Phase, Recipe, Source, Truncation
+from tokenreel.rows.kinds import Rows
 from tokenreel.rows.row_plan import RowPlan
 from tokenreel.testing import equal
 
@@ -199,6 +200,33 @@ def test_memory_that_would_hold_something_else_is_refused(mixed: Recipe) -> None
         changed: dict[str, Any] = {name: array}
         with pytest.raises(ConfigError, match=f"cannot be put into this memory .*got .*{fault}"):
             feed.batch(1, out=replace(batch, **changed))
+
+
+def test_a_batch_says_which_fields_it_shares_with_others(tmp_path: Path) -> None:
+    write_store(tmp_path / "s", [100])
+    feed = Feed(recipe_of(Source(name="a", path=tmp_path / "s"), seq_len=8))
+    names = {"segment_ids", "position_ids", "loss_weights"}
+    one, other = feed.batch(0), feed.batch(1)
+    assert one.shared == other.shared == names
+    for name in names:
+        assert np.shares_memory(getattr(one, name), getattr(other, name))
+    masked = feed.batch(0, extra=("attention_mask",))
+    assert masked.shared == {*names, "attention_mask"}
+    assert not np.shares_memory(one.input_ids, other.input_ids)
+    again = feed.batch(2, out=one)
+    assert again.input_ids is one.input_ids and equal(again, feed.batch(2))
+    packed = Source(name="a", path=tmp_path / "s", rows="packed")
+    assert Feed(recipe_of(packed, seq_len=8)).batch(0).shared == frozenset()
+
+
+def test_segments_that_are_read_only_and_not_shared_are_refused_as_memory(mixed: Recipe) -> None:
+    """They were once taken for shared ones, because numpy's bit says the same of both."""
+    feed = Feed(mixed)
+    batch = feed.batch(0)
+    segments = batch.segment_ids.copy()
+    segments.flags.writeable = False
+    with pytest.raises(ConfigError, match=r"cannot be put into this memory .*read-only"):
+        feed.batch(1, out=replace(batch, segment_ids=segments))
 
 
 def test_threads_may_share_a_feed(mixed: Recipe) -> None:

@@ -25,9 +25,10 @@ from tokenreel import native
 from tokenreel.errors import DamageError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.kernel_tables import OTHERWISE
-from tokenreel.feed.recipe import Rows, Source
+from tokenreel.feed.recipe import Source
 from tokenreel.feed.row_maker import Assembler
 from tokenreel.rows.episodes import Episodes
+from tokenreel.rows.kinds import Rows
 from tokenreel.rows.packed import Packed
 from tokenreel.rows.row_plan import RowPlan
 from tokenreel.rows.windows import Windows
@@ -56,14 +57,13 @@ def store_path() -> Path:
 
 def damaged(plan: RowPlan, name: str, column: np.ndarray) -> RowPlan:
     """Return the plan with another column."""
-    other = replace(plan)  # type: ignore[type-var]
-    if isinstance(other, Windows):
-        object.__setattr__(other, "kept", column)
-    elif isinstance(other, Packed):
-        object.__setattr__(other, "table", replace(other.table, **{name: column}))
-    elif isinstance(other, Episodes):
-        object.__setattr__(other, "segments", replace(other.segments, **{name: column}))
-    return other
+    changed: dict[str, Any] = {name: column}
+    if isinstance(plan, Windows):
+        return replace(plan, kept=column)
+    if isinstance(plan, Packed):
+        return replace(plan, table=replace(plan.table, **changed))
+    assert isinstance(plan, Episodes)
+    return replace(plan, segments=replace(plan.segments, **changed))
 
 
 def column_of(plan: RowPlan, name: str) -> np.ndarray:

@@ -17,7 +17,8 @@ from tokenreel.errors import ConfigError
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.denominators import Denominators
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.recipe import Mode, Recipe, Rows, Source
+from tokenreel.feed.recipe import Mode, Recipe, Source
+from tokenreel.rows.kinds import Rows
 
 KINDS = ("windows", "document_windows", "episodes", "packed")
 

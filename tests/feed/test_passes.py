@@ -18,7 +18,8 @@ from tests.feed.making import recipe_of, scratch, write_store
 from tokenreel.errors import ConfigError
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.recipe import Phase, Recipe, Rows, Source
+from tokenreel.feed.recipe import Phase, Recipe, Source
+from tokenreel.rows.kinds import Rows
 from tokenreel.testing import check_resume, equal
 
 KINDS = ("windows", "document_windows", "episodes", "packed")

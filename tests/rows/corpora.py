@@ -7,7 +7,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -107,7 +107,8 @@ def read_rows(plan: Packed) -> list[list[tuple[Segment, list[int]]]]:
 
 def expected_plan(plan: Packed) -> tuple[Counter[Segment], dict[str, int]]:
     """Return the segments a plan must have and what its ledger must say, by documents alone."""
-    capacity = plan.seq_len + 1
+    capacity, truncation = plan.seq_len + 1, str(plan.settings["truncation"])
+    min_trained = cast(int, plan.settings["min_trained"])
     segments: list[Segment] = []
     ledger: Counter[str] = Counter(tokens=plan.split.num_tokens)
     for document in plan.split.documents():
@@ -117,10 +118,10 @@ def expected_plan(plan: Packed) -> tuple[Counter[Segment], dict[str, int]]:
             ledger["dropped"] += len(document)
             continue
         shown = set[int]()
-        for ranges in _cuts(document.turns, len(document), capacity, str(plan.truncation)):
+        for ranges in _cuts(document.turns, len(document), capacity, truncation):
             numbers = [token for start, stop in ranges for token in range(start, stop)]
             trained = sum(bool(document.loss_weights[number] > 0) for number in numbers[1:])
-            if trained < plan.min_trained or len(numbers) < 2:
+            if trained < min_trained or len(numbers) < 2:
                 ledger["untrained_segments"] += 1
                 continue
             segments.append((document.number, ranges))
@@ -132,7 +133,7 @@ def expected_plan(plan: Packed) -> tuple[Counter[Segment], dict[str, int]]:
         ledger["untrained_documents"] += not shown
         was_cut = bool(shown) and len(document) > capacity
         ledger["cut_documents"] += was_cut
-        missing = "truncated" if was_cut and plan.truncation != "split" else "dropped"
+        missing = "truncated" if was_cut and truncation != "split" else "dropped"
         ledger[missing] += len(document) - len(shown)
     ledger["segments"] = len(segments)
     return Counter(segments), dict(ledger)

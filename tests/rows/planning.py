@@ -14,12 +14,12 @@ import numpy as np
 
 from tokenreel.canonical import canonical_bytes, digest
 from tokenreel.filesystem import FileSystem
-from tokenreel.rows.episodes import Episodes
-from tokenreel.rows.packed import Packed
+from tokenreel.rows.episodes import Episodes, plan_episodes
+from tokenreel.rows.packed import Packed, plan_packed
 from tokenreel.rows.pieces import Pieces
 from tokenreel.rows.plan_cache import plan_cache
 from tokenreel.rows.plan_file import HEADER
-from tokenreel.rows.windows import Windows
+from tokenreel.rows.windows import Windows, plan_windows
 from tokenreel.store.store import Store
 
 LENGTHS = [9, 30, 4, 17, 2, 12, 6, 0, 1, 25]
@@ -41,7 +41,7 @@ def said_by_three(program: str, store: Store) -> str:
 def plan_of(store: Store, *, filesystem: FileSystem | None = None, **options: Any) -> Packed:
     cache = plan_cache(store, filesystem=filesystem or FileSystem())
     settings: dict[str, Any] = {"seq_len": 11, "block_docs": 3, **options}
-    return Packed(split=store["train"], cache=cache, **settings)
+    return plan_packed(split=store["train"], cache=cache, **settings)
 
 
 def rows_of(
@@ -51,8 +51,8 @@ def rows_of(
     cache = plan_cache(store, filesystem=filesystem or FileSystem())
     settings: dict[str, Any] = {"split": store["train"], "seq_len": 5, "cache": cache, **options}
     if kind == "episodes":
-        return Episodes(**settings)
-    return Windows(by_document=kind == "document_windows", **settings)
+        return plan_episodes(**settings)
+    return plan_windows(by_document=kind == "document_windows", **settings)
 
 
 def all_of(plan: Windows | Episodes) -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ from tests.feed.making import (
 from tokenreel import StoreWriter, open_store
 from tokenreel.errors import ConfigError
 from tokenreel.rows import episodes
-from tokenreel.rows.episodes import Episodes
+from tokenreel.rows.episodes import plan_episodes
 from tokenreel.text.turns import ROLE_CODES, TURN
 
 
@@ -56,9 +56,9 @@ def test_each_document_with_a_target_is_one_row(
         expected = episode_rows(documents, **settings)  # type: ignore[arg-type]
         if not expected:
             with pytest.raises(ConfigError, match="no document can be trained on"):
-                Episodes(split=split, **settings)  # type: ignore[arg-type]
+                plan_episodes(split=split, **settings)  # type: ignore[arg-type]
             return
-        plan = Episodes(split=split, **settings)  # type: ignore[arg-type]
+        plan = plan_episodes(split=split, **settings)  # type: ignore[arg-type]
         assert plan.num_rows == len(expected)
         chosen = np.random.default_rng(seed).permutation(plan.num_rows)
         pieces = plan.pieces(chosen)
@@ -88,7 +88,7 @@ def write_chat(path: Path) -> None:
 
 def test_a_chat_keeps_its_system_turn_and_last_whole_turns_in_one_segment(tmp_path: Path) -> None:
     write_chat(tmp_path / "s")
-    plan = Episodes(split=open_store(tmp_path / "s")["train"], seq_len=12)
+    plan = plan_episodes(split=open_store(tmp_path / "s")["train"], seq_len=12)
     assert plan.settings["truncation"] == "whole_turns"
     pieces = plan.pieces(np.array([0]))
     assert pieces.start.tolist() == [0, 12]
@@ -106,21 +106,21 @@ def test_what_loses_its_last_target_to_the_cut_is_dropped(tmp_path: Path) -> Non
     split = open_store(tmp_path / "s")["train"]
     # The assistant's first token is number 8: with seven inputs its label is the last but gone.
     with pytest.raises(ConfigError) as caught:
-        Episodes(split=split, seq_len=7, truncation="keep_first")
+        plan_episodes(split=split, seq_len=7, truncation="keep_first")
     assert str(caught.value) == (
         "train: no document can be trained on, so there are no rows "
         "(expected one of >= 2 tokens with a trained target, got 1 documents without)"
     )
-    assert Episodes(split=split, seq_len=8, truncation="keep_first").ledger["trained"] == 1
+    assert plan_episodes(split=split, seq_len=8, truncation="keep_first").ledger["trained"] == 1
 
 
 def test_an_unknown_truncation_is_named_with_the_known_ones(tmp_path: Path) -> None:
     write_store(tmp_path / "s", [5])
     split = open_store(tmp_path / "s")["train"]
     with pytest.raises(ConfigError, match=r"unknown truncation .*keep_first.*got 'keep_frist'"):
-        Episodes(split=split, seq_len=4, truncation="keep_frist")
+        plan_episodes(split=split, seq_len=4, truncation="keep_frist")
     with pytest.raises(ConfigError, match="whole_turns needs a turn table"):
-        Episodes(split=split, seq_len=4, truncation="whole_turns")
+        plan_episodes(split=split, seq_len=4, truncation="whole_turns")
 
 
 def test_planning_in_small_blocks_changes_nothing(
@@ -128,9 +128,9 @@ def test_planning_in_small_blocks_changes_nothing(
 ) -> None:
     write_store(tmp_path / "s", [7, 20, 1, 1, 13] * 4, sidecar="turns")
     split = open_store(tmp_path / "s")["train"]
-    whole = Episodes(split=split, seq_len=9, truncation="split")
+    whole = plan_episodes(split=split, seq_len=9, truncation="split")
     monkeypatch.setattr(episodes, "DOCUMENTS_AT_ONCE", 3)
-    parts = Episodes(split=split, seq_len=9, truncation="split")
+    parts = plan_episodes(split=split, seq_len=9, truncation="split")
     assert parts.ledger == whole.ledger
     rows = np.arange(whole.num_rows)
     assert np.array_equal(parts.pieces(rows).start, whole.pieces(rows).start)
@@ -139,7 +139,7 @@ def test_planning_in_small_blocks_changes_nothing(
 def test_tokens_between_documents_are_dropped(tmp_path: Path) -> None:
     np.arange(20, dtype="<u4").tofile(tmp_path / "tokens.bin")
     np.array([[0, 8], [12, 8]], "<u8").tofile(tmp_path / "episodes.idx")
-    plan = Episodes(split=open_store(tmp_path)["train"], seq_len=4, truncation="keep_last")
+    plan = plan_episodes(split=open_store(tmp_path)["train"], seq_len=4, truncation="keep_last")
     assert plan.num_rows == 2
     assert plan.ledger["dropped"] == 4
     assert plan.ledger["truncated"] == 6

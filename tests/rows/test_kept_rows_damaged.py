@@ -28,8 +28,9 @@ from tests.rows.planning import (
 from tokenreel.canonical import canonical_bytes, digest
 from tokenreel.errors import DamageError, FormatError
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.recipe import Rows, Source
+from tokenreel.feed.recipe import Source
 from tokenreel.inspect.verify import verify_store
+from tokenreel.rows.kinds import Rows
 from tokenreel.rows.plan_file import HEADER, check_plan, open_plan
 from tokenreel.rows.windows import KEPT
 from tokenreel.store.store import Store

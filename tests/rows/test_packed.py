@@ -18,7 +18,7 @@ from tests.rows.corpora import Place, expected_plan, make_turns, read_row, read_
 
 import tokenreel
 from tokenreel.errors import ConfigError, StoreError
-from tokenreel.rows.packed import Packed
+from tokenreel.rows.packed import Packed, plan_packed
 from tokenreel.rows.packing import METHODS
 from tokenreel.rows.plan_table import COLUMNS
 from tokenreel.store.document_index import Pairs
@@ -31,7 +31,7 @@ lengths_strategy = st.lists(st.integers(0, 40), min_size=1, max_size=14).filter(
 settings_strategy = st.fixed_dictionaries(
     {
         "seq_len": st.integers(1, 30),
-        "method": st.sampled_from(sorted(METHODS)),
+        "packing": st.sampled_from(sorted(METHODS)),
         "truncation": st.sampled_from(["split", "keep_first", "keep_last"]),
         "block_docs": st.sampled_from([1, 2, 5, 1000]),
         "min_trained": st.sampled_from([0, 1, 1, 3]),
@@ -88,7 +88,7 @@ def check_ledger(plan: Packed, expected: dict[str, int]) -> None:
 def plan_or_refuse(split: Split, **options: Any) -> Packed | None:
     """Plan, or see that a plan without rows is refused and only that."""
     try:
-        return Packed(split=split, **options)
+        return plan_packed(split=split, **options)
     except ConfigError as error:
         assert error.what.startswith("no document can be trained on")
         return None
@@ -128,7 +128,7 @@ def test_weights_are_counted_the_same_in_any_portions(
     weights = [(generator.random(length) < 0.1).astype(float).tolist() for length in lengths]
     store = write_store(place(), lengths, weights=weights)
     monkeypatch.setattr("tokenreel.rows.segments.WEIGHTS_AT_ONCE", at_once)
-    check_plan_is_whole(Packed(split=store["train"], seq_len=9))
+    check_plan_is_whole(plan_packed(split=store["train"], seq_len=9))
 
 
 @settings(max_examples=20, deadline=None)
@@ -146,7 +146,7 @@ def test_chats_keep_their_system_turn_and_whole_last_turns(
     plan = plan_or_refuse(store["train"], **{**options, "truncation": truncation})
     if plan is None:
         return
-    assert plan.truncation == (truncation or "whole_turns")
+    assert plan.settings["truncation"] == (truncation or "whole_turns")
     check_plan_is_whole(plan)
 
 
@@ -154,7 +154,7 @@ def test_a_cut_chat_is_one_segment_of_two_pieces(place: Place) -> None:
     spec = [("system", 3, 1, 0, 0.0), ("user", 5, 1, 0, 0.0), ("assistant", 4, 1, 0, 1.0)]
     spec += [("user", 2, 1, 0, 0.0), ("assistant", 3, 1, 0, 1.0)]
     store = write_store(place(), [17], turns=[make_turns(spec)], shard_bytes=140)
-    plan = Packed(split=store["train"], seq_len=10)
+    plan = plan_packed(split=store["train"], seq_len=10)
     pieces = plan.pieces(np.arange(1))
     assert pieces.start.tolist() == [0, 12]
     assert pieces.length.tolist() == [3, 5]
@@ -178,7 +178,7 @@ def test_built_chats_are_cut_by_whole_turns(place: Place) -> None:
         for number in range(12)
     ]
     store = tokenreel.build(chats=iter(chats), out=place(), tokenizer="byte").store
-    plan = Packed(split=store["train"], seq_len=47)
+    plan = plan_packed(split=store["train"], seq_len=47)
     check_plan_is_whole(plan)
     assert plan.ledger["cut_documents"] > 3
     assert plan.ledger["trained"] > 0
@@ -186,7 +186,7 @@ def test_built_chats_are_cut_by_whole_turns(place: Place) -> None:
 
 def test_split_loses_no_transition(place: Place) -> None:
     store = write_store(place(), [1000, 3, 41, 2, 21, 20, 22])
-    plan = Packed(split=store["train"], seq_len=20)
+    plan = plan_packed(split=store["train"], seq_len=20)
     seen = Counter(
         (left, right)
         for row in read_rows(plan)
@@ -207,7 +207,7 @@ def test_the_rows_do_not_depend_on_threads(place: Place) -> None:
     lengths = np.random.default_rng(5).integers(0, 50, 300).tolist()
     split = write_store(place(), lengths, shard_bytes=400)["train"]
     one, three = (
-        Packed(split=split, seq_len=31, block_docs=17, threads=threads) for threads in (1, 3)
+        plan_packed(split=split, seq_len=31, block_docs=17, threads=threads) for threads in (1, 3)
     )
     for name in COLUMNS:
         np.testing.assert_array_equal(getattr(one.table, name), getattr(three.table, name))
@@ -220,10 +220,10 @@ def test_the_rows_do_not_depend_on_kernels(place: Place, method: str) -> None:
     path = write_store(place(), lengths, shard_bytes=400).path
     program = (
         "import sys, hashlib, tokenreel\n"
-        "from tokenreel.rows.packed import Packed\n"
+        "from tokenreel.rows.packed import plan_packed\n"
         "from tokenreel.rows.plan_table import COLUMNS\n"
         "split = tokenreel.open_store(sys.argv[1])['train']\n"
-        "plan = Packed(split=split, seq_len=31, method=sys.argv[2])\n"
+        "plan = plan_packed(split=split, seq_len=31, packing=sys.argv[2])\n"
         "for name in COLUMNS:\n"
         "    print(name, hashlib.sha256(getattr(plan.table, name).tobytes()).hexdigest())\n"
     )
@@ -243,7 +243,7 @@ def test_the_rows_do_not_depend_on_kernels(place: Place, method: str) -> None:
 
 def test_rows_can_be_asked_in_any_order_and_twice(place: Place) -> None:
     split = write_store(place(), [9, 30, 4, 17, 2, 12, 6])["train"]
-    plan = Packed(split=split, seq_len=11)
+    plan = plan_packed(split=split, seq_len=11)
     all_rows = read_rows(plan)
     wanted = np.array([3, 0, 3, plan.num_rows - 1])
     pieces = plan.pieces(wanted)
@@ -255,7 +255,7 @@ def test_rows_can_be_asked_in_any_order_and_twice(place: Place) -> None:
 
 def test_blocks_are_packed_apart_and_numbered_in_order(place: Place) -> None:
     split = write_store(place(), [5, 5, 5, 5, 5, 5])["train"]
-    plan = Packed(split=split, seq_len=14, block_docs=2)
+    plan = plan_packed(split=split, seq_len=14, block_docs=2)
     assert [[segment[0] for segment, _ in row] for row in read_rows(plan)] == [
         [0, 1],
         [2, 3],
@@ -269,7 +269,7 @@ def test_tokens_in_no_document_count_as_dropped(place: Place) -> None:
     pairs = np.array([[2, 5], [10, 1], [12, 8]], np.uint64)
     index = IndexFile(path=tokens.path, count=3, load=lambda: Pairs(pairs))
     shard = Shard(name="gaps", token_file=tokens, index_file=index)
-    plan = Packed(split=Split("train", [shard]), seq_len=15)
+    plan = plan_packed(split=Split("train", [shard]), seq_len=15)
     assert plan.ledger["placed"] == 13
     assert plan.ledger["dropped"] == 17
     assert plan.find(2) == [(0, 0, 8)]
@@ -279,12 +279,15 @@ def test_settings_name_all_that_the_rows_depend_on(place: Place) -> None:
     split = write_store(place(), [9, 30])["train"]
     base: dict[str, Any] = {"seq_len": 11}
     plans = [base]
-    plans += [{**base, **change} for change in ({"seq_len": 12}, {"method": "first_fit"})]
+    plans += [{**base, **change} for change in ({"seq_len": 12}, {"packing": "first_fit"})]
     plans += [{**base, **change} for change in ({"truncation": "keep_last"}, {"block_docs": 7})]
     plans += [{**base, "min_trained": 2}]
-    distinct = {str(Packed(split=split, **options).settings) for options in plans}
+    distinct = {str(plan_packed(split=split, **options).settings) for options in plans}
     assert len(distinct) == len(plans)
-    assert Packed(split=split, **base, threads=2).settings == Packed(split=split, **base).settings
+    assert (
+        plan_packed(split=split, **base, threads=2).settings
+        == plan_packed(split=split, **base).settings
+    )
 
 
 def test_documents_that_are_not_known_are_an_error_with_a_remedy(place: Place) -> None:
@@ -292,7 +295,7 @@ def test_documents_that_are_not_known_are_an_error_with_a_remedy(place: Place) -
     np.arange(50, dtype=np.uint16).tofile(place.root / "bare" / "train.bin")
     store = tokenreel.open_store(place.root / "bare", dtype="uint16")
     with pytest.raises(StoreError, match="open the store with eos_id="):
-        Packed(split=next(iter(store.splits.values())), seq_len=8)
+        plan_packed(split=next(iter(store.splits.values())), seq_len=8)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +305,7 @@ def test_documents_that_are_not_known_are_an_error_with_a_remedy(place: Place) -
         ({"block_docs": 0}, r"block_docs makes no sense \(expected 1 to"),
         ({"min_trained": -1}, r"min_trained makes no sense \(expected 0 to"),
         ({"threads": -1}, r"threads makes no sense"),
-        ({"method": "tight"}, r"unknown packing \(expected best_fit or .*got 'tight'\)"),
+        ({"packing": "tight"}, r"unknown packing \(expected best_fit or .*got 'tight'\)"),
         ({"truncation": "drop"}, r"unknown truncation \(expected split or .*got 'drop'\)"),
         ({"truncation": "whole_turns"}, r"train: whole_turns needs a turn table.*none; choose"),
         ({"min_trained": 99}, r"train: no document can be trained on.*>= 99 .*got 2 documents"),
@@ -313,7 +316,7 @@ def test_what_makes_no_sense_is_refused(
 ) -> None:
     split = write_store(place(), [9, 30])["train"]
     with pytest.raises(ConfigError, match=message):
-        Packed(split=split, **{"seq_len": 10, **options})
+        plan_packed(split=split, **{"seq_len": 10, **options})
 
 
 def test_planning_reads_no_token(place: Place) -> None:
@@ -321,4 +324,4 @@ def test_planning_reads_no_token(place: Place) -> None:
     pairs = np.array([[0, 5], [5, 20]], np.uint64)
     index = IndexFile(path=place(), count=2, load=lambda: Pairs(pairs))
     split = Split("train", [Shard(name="absent", token_file=absent, index_file=index)])
-    assert Packed(split=split, seq_len=31).num_rows == 1
+    assert plan_packed(split=split, seq_len=31).num_rows == 1

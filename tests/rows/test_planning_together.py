@@ -85,10 +85,10 @@ class Meeting(FileSystem):
 def test_processes_at_the_same_time_end_with_one_plan(store: Store) -> None:
     program = (
         "import sys, tokenreel\n"
-        "from tokenreel.rows.packed import Packed\n"
+        "from tokenreel.rows.packed import plan_packed\n"
         "from tokenreel.rows.plan_cache import plan_cache\n"
         "store = tokenreel.open_store(sys.argv[1])\n"
-        "plan = Packed(split=store['train'], seq_len=11, block_docs=3, cache=plan_cache(store))\n"
+        "plan = plan_packed(store['train'], 11, block_docs=3, cache=plan_cache(store))\n"
         "print(plan.num_rows)\n"
     )
     assert int(said_by_three(program, store)) == plan_of(store).num_rows

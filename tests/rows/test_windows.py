@@ -19,7 +19,7 @@ from tests.feed.making import (
 
 from tokenreel import open_store
 from tokenreel.errors import ConfigError, StoreError
-from tokenreel.rows.windows import Windows
+from tokenreel.rows.windows import plan_windows
 
 LENGTHS = st.lists(st.sampled_from([0, 1, 1, 2, 3, 7, 20]), min_size=1, max_size=12)
 
@@ -57,9 +57,9 @@ def test_windows_show_the_stream_and_nothing_untrained(
         expected = window_rows(documents, seq_len, by_document=by_document)
         if not expected:
             with pytest.raises(ConfigError, match="no window has a trained target"):
-                Windows(split=split, seq_len=seq_len, by_document=by_document)
+                plan_windows(split=split, seq_len=seq_len, by_document=by_document)
             return
-        plan = Windows(split=split, seq_len=seq_len, by_document=by_document)
+        plan = plan_windows(split=split, seq_len=seq_len, by_document=by_document)
         assert plan.num_rows == len(expected)
         chosen = np.random.default_rng(seed).permutation(plan.num_rows)
         pieces = plan.pieces(chosen)
@@ -86,17 +86,17 @@ def test_windows_show_the_stream_and_nothing_untrained(
 def test_all_windows_are_rows_of_closed_form_where_all_are_trained(tmp_path: Path) -> None:
     write_store(tmp_path / "s", [50, 30, 21])
     split = open_store(tmp_path / "s")["train"]
-    plain = Windows(split=split, seq_len=10)
+    plain = plan_windows(split=split, seq_len=10)
     assert plain.kept is None
     assert plain.num_rows == 10
     assert plain.ledger["dropped"] == 0
     assert plain.ledger["trained"] == 100
-    assert Windows(split=split, seq_len=10, by_document=True).ledger["trained"] == 98
+    assert plan_windows(split=split, seq_len=10, by_document=True).ledger["trained"] == 98
 
 
 def test_many_short_documents_need_no_table(tmp_path: Path) -> None:
     write_store(tmp_path / "s", [2] * 3000)
-    plan = Windows(split=open_store(tmp_path / "s")["train"], seq_len=2, by_document=True)
+    plan = plan_windows(split=open_store(tmp_path / "s")["train"], seq_len=2, by_document=True)
     assert plan.kept is None
     assert plan.ledger["masked"] == plan.ledger["placed"] + plan.ledger["overlap"] - 3000
 
@@ -107,7 +107,7 @@ def test_a_window_without_a_trained_target_is_dropped_and_counted(tmp_path: Path
     with StoreWriter(tmp_path / "s", vocab_size=100, weights="uint8") as writer:
         # Row 0 trains; the only trained token of row 1's stream is its first, which is no target.
         writer.add(range(13), weights=[1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1])
-    plan = Windows(split=open_store(tmp_path / "s")["train"], seq_len=4)
+    plan = plan_windows(split=open_store(tmp_path / "s")["train"], seq_len=4)
     assert plan.kept is not None
     assert plan.kept.tolist() == [0, 2]
     assert plan.ledger == {
@@ -128,7 +128,7 @@ def test_a_window_without_a_trained_target_is_dropped_and_counted(tmp_path: Path
 def test_one_token_is_too_few(tmp_path: Path) -> None:
     write_store(tmp_path / "s", [1])
     with pytest.raises(ConfigError) as caught:
-        Windows(split=open_store(tmp_path / "s")["train"], seq_len=4)
+        plan_windows(split=open_store(tmp_path / "s")["train"], seq_len=4)
     assert str(caught.value) == "train: too few tokens for a window (expected >= 2, got 1)"
 
 
@@ -140,9 +140,9 @@ def test_document_windows_over_tokens_of_no_document_are_refused_when_planned(
     np.arange(20, dtype="<u4").tofile(folder / "tokens.bin")
     np.array([[0, 8], [12, 8]], "<u8").tofile(folder / "episodes.idx")
     split = open_store(folder)["train"]
-    assert Windows(split=split, seq_len=4).num_rows == 5
+    assert plan_windows(split=split, seq_len=4).num_rows == 5
     with pytest.raises(StoreError) as caught:
-        Windows(split=split, seq_len=4, by_document=True)
+        plan_windows(split=split, seq_len=4, by_document=True)
     assert str(caught.value) == (
         "train: some tokens belong to no document, so a window over them has no segments "
         "(expected 20 tokens in documents, got 16); "
@@ -154,7 +154,7 @@ def test_document_windows_need_documents(tmp_path: Path) -> None:
     np.arange(50, dtype="<u2").tofile(tmp_path / "train.bin")
     split = open_store(tmp_path / "train.bin", dtype="uint16")["train"]
     with pytest.raises(StoreError, match="the documents of this split are not known"):
-        Windows(split=split, seq_len=4, by_document=True)
+        plan_windows(split=split, seq_len=4, by_document=True)
 
 
 def test_planning_in_small_blocks_changes_nothing(
@@ -164,10 +164,10 @@ def test_planning_in_small_blocks_changes_nothing(
 
     write_store(tmp_path / "s", [7, 20, 1, 1, 13] * 4, sidecar="turns", shard_tokens=21)
     split = open_store(tmp_path / "s")["train"]
-    whole = Windows(split=split, seq_len=3, by_document=True)
+    whole = plan_windows(split=split, seq_len=3, by_document=True)
     monkeypatch.setattr(untrained, "TOKENS_AT_ONCE", 10)
     monkeypatch.setattr(untrained, "DOCUMENTS_AT_ONCE", 2)
-    parts = Windows(split=split, seq_len=3, by_document=True)
+    parts = plan_windows(split=split, seq_len=3, by_document=True)
     assert parts.ledger == whole.ledger
     assert parts.kept is not None and whole.kept is not None
     assert parts.kept.tolist() == whole.kept.tolist()

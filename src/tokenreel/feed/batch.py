@@ -26,6 +26,9 @@ class Batch:
     has source -1. document_ids, if asked for: int64, the number in its split of the document
     that each input token belongs to, -1 for padding and where documents are not known.
 
+    shared: the names of the fields that are views of one row of memory which many batches have in
+    common, and which nobody may write into; plain windows have such.
+
     What a rank's loss sum is to be divided by, for the mean over tokens or over samples, says
     `feed.denominators(step)`.
     """
@@ -39,6 +42,7 @@ class Batch:
     source_ids: np.ndarray
     document_ids: np.ndarray | None = None
     made_mask: np.ndarray | None = field(default=None, repr=False)  # attention_mask, if asked for
+    shared: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property
     def loss_mask(self) -> np.ndarray:

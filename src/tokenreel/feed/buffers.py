@@ -46,7 +46,7 @@ class BatchMemory:
         lent.labels = _fitting(batch.labels, shape, ID)
         lent.source_ids = np.empty(len(lent.input_ids), COUNT)
         lent.mask, lent._rows = None, None
-        if batch.segment_ids.flags.writeable:  # else it is a view that all batches share
+        if not batch.shared:  # else only ids and labels have memory of their own
             if masked and batch.made_mask is not None:
                 lent.mask = _fitting(batch.made_mask, shape, MASK)
             lent._rows = Gathered(

@@ -25,7 +25,8 @@ def document_ids_of(
     ids = np.full((len(located.source), seq_len + 1), -1, np.int64)
     for source in np.unique(located.source[located.source >= 0]).tolist():
         mine = np.flatnonzero(located.source == source)
-        pieces = pieces_by_document(plans[source], plans[source].pieces(located.row[mine]))
+        plan = plans[source]
+        pieces = pieces_by_document(plan.split, plan.pieces(located.row[mine]))
         # Pieces of a row lie end to end: where each begins is the sum of those before it.
         begins = np.cumsum(pieces.length) - pieces.length
         begins -= begins[pieces.row_offsets[:-1]][pieces.row]

@@ -25,10 +25,7 @@ from tokenreel.order.mixture import Mixture
 from tokenreel.order.order import Order, SourceRows
 from tokenreel.order.permutation import ROUNDS, round_keys_of, sides_of
 from tokenreel.order.schedule import MAX_TIME
-from tokenreel.rows.episodes import Episodes
-from tokenreel.rows.packed import Packed
-from tokenreel.rows.row_plan import RowPlan
-from tokenreel.rows.windows import Windows
+from tokenreel.rows.row_plan import BY_DOCUMENT_WINDOW, KernelTable, RowPlan
 from tokenreel.store.document_index import DocumentIndex, Offsets
 from tokenreel.store.mappings import MAPPINGS
 from tokenreel.store.shard import Shard
@@ -36,7 +33,7 @@ from tokenreel.store.split import Split
 
 SOURCE = np.dtype(
     [
-        ("kind", "<i8"),
+        ("lookup", "<i8"),  # how a row is looked up in the columns: rows/row_plan.py
         ("num_rows", "<i8"),
         ("limit", "<i8"),  # numbers from here on are of an epoch that is not allowed
         ("epoch", "<i8"),  # of the first of the permutations at hand
@@ -66,7 +63,6 @@ SHARD = np.dtype(
         ("weights", "<i8"),
     ]
 )
-WINDOWS, DOCUMENT_WINDOWS, PACKED, EPISODES = range(4)
 ALL_WEIGH, BY_TURNS, BY_STORED = range(3)
 EPOCHS = 2  # permutations at hand: the current epoch and the next
 NO_EPOCH, OTHERWISE, PADDED = -1, -2, -3  # what the kernel answers, besides shards to open
@@ -99,7 +95,8 @@ class Tables:
     ) -> None:
         self._kernels = native.extension()
         self._splits = [plan.split for plan in plans]
-        self._cut = [isinstance(plan, Windows) and plan.by_document for plan in plans]
+        tables = [_table_of(plan) for plan in plans]
+        self._cut = [table.lookup == BY_DOCUMENT_WINDOW for table in tables]
         self._deal = deal
         self._deal_key = b"" if deal.key is None else deal.key.to_bytes(8, sys.byteorder)
         self._seq_len, self._pad_id = seq_len, pad_id
@@ -108,7 +105,7 @@ class Tables:
         sources = np.zeros(len(plans), SOURCE)
         permutations = np.zeros((len(plans), EPOCHS, 2 + ROUNDS), np.uint64)
         for number, (plan, item) in enumerate(zip(plans, order.sources, strict=True)):
-            self._lay_out(sources[number], plan, item, number)
+            self._lay_out(sources[number], plan, tables[number], item, number)
             permutations[number, :, :2] = sides_of(plan.num_rows)
         shards = np.zeros(self._first_shard[-1], SHARD)
         self._laid = self._laid_out((sources, permutations), shards, {})
@@ -120,10 +117,12 @@ class Tables:
         views = (table.view(np.uint8).data for table in (epochs[0], shards, epochs[1]))
         return Laid(epochs, shards, held, (self._deal_key, *views))
 
-    def _lay_out(self, source: np.void, plan: RowPlan, item: SourceRows, number: int) -> None:
+    def _lay_out(
+        self, source: np.void, plan: RowPlan, table: KernelTable, item: SourceRows, number: int
+    ) -> None:
         split = plan.split
         dtype = split.shards[0].token_file.dtype
-        source["kind"], columns = columns_of(plan)
+        source["lookup"] = table.lookup
         source["num_rows"] = plan.num_rows
         limit = NO_LIMIT if item.max_epochs is None else item.max_epochs * plan.num_rows
         source["limit"] = min(limit, NO_LIMIT)
@@ -133,10 +132,10 @@ class Tables:
         source["bounds"] = _address(split.token_starts, self._columns)
         source["token_kind"] = -dtype.itemsize if dtype.kind == "i" else dtype.itemsize
         source["weighing"], source["stored_bytes"] = _weighing(split)
-        source["num_pieces"] = len(columns[1]) if columns[1] is not None else 0
-        source["num_windows"] = plan.num_windows if isinstance(plan, Windows) else 0
+        source["num_pieces"] = 0 if table.columns[1] is None else len(table.columns[1])
+        source["num_windows"] = table.num_windows
         source["columns"] = [
-            0 if column is None else _address(column, self._columns) for column in columns
+            0 if column is None else _address(column, self._columns) for column in table.columns
         ]
 
     def fill(
@@ -277,18 +276,10 @@ def _address(values: np.ndarray, held: list[np.ndarray]) -> int:
     return int(array.ctypes.data)
 
 
-def columns_of(plan: RowPlan) -> tuple[int, tuple[np.ndarray | None, ...]]:
-    """Return the kind of a plan and the arrays its rows are looked up in, always four."""
-    if isinstance(plan, Packed):
-        table = plan.table
-        return PACKED, (table.row_offsets, table.positions, table.lengths, table.flags)
-    if isinstance(plan, Episodes):
-        rows = plan.segments
-        has_prefix = rows.prefix_length.strides[0] > 0
-        prefix = (rows.prefix_start, rows.prefix_length) if has_prefix else (None, None)
-        return EPISODES, (rows.start, rows.length, *prefix)
-    assert isinstance(plan, Windows)
-    return DOCUMENT_WINDOWS if plan.by_document else WINDOWS, (plan.kept, None, None, None)
+def _table_of(plan: RowPlan) -> KernelTable:
+    table = plan.kernel_table
+    assert table is not None, "has_tables says which plans have one"
+    return table
 
 
 def _weighing(split: Split) -> tuple[int, int]:
@@ -318,7 +309,7 @@ def has_tables(plans: Sequence[RowPlan]) -> bool:
 
 
 def _fits(plan: RowPlan) -> bool:
-    if not isinstance(plan, (Windows, Packed, Episodes)):
+    if plan.kernel_table is None:
         return False
     weights = {None if s.weight_file is None else s.weight_file.dtype for s in plan.split.shards}
     turns = {shard.turn_file is None for shard in plan.split.shards}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 
@@ -15,14 +17,18 @@ class CommonFields:
             "loss_weights": np.ones(seq_len, np.float32),
             "made_mask": np.ones(seq_len, bool),
         }
-        self._views: dict[tuple[tuple[int, ...], bool], dict[str, np.ndarray]] = {}
+        self._views: dict[tuple[tuple[int, ...], bool], dict[str, Any]] = {}
 
-    def of_shape(self, shape: tuple[int, ...], *, masked: bool = False) -> dict[str, np.ndarray]:
-        """Return segments, positions, weights and, if wanted, the mask of a batch of this shape."""
-        views = self._views.get((shape, masked))
-        if views is None:
+    def of_shape(self, shape: tuple[int, ...], *, masked: bool = False) -> dict[str, Any]:
+        """Return what a Batch of this shape is made with: its shared fields, and their names.
+
+        They are segments, positions, weights and, if wanted, the mask.
+        """
+        made = self._views.get((shape, masked))
+        if made is None:
             views = {name: np.broadcast_to(row, shape) for name, row in self._row.items()}
             if not masked:
                 del views["made_mask"]
-            self._views[shape, masked] = views
-        return views
+            names = ("attention_mask" if name == "made_mask" else name for name in views)
+            made = self._views[shape, masked] = {**views, "shared": frozenset(names)}
+        return made

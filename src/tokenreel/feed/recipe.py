@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -12,8 +12,8 @@ from tokenreel.config.hints import plain_number
 from tokenreel.config.load import STRICT, load
 from tokenreel.config.settings import check_settings, declares_settings, setting
 from tokenreel.errors import ConfigError
+from tokenreel.rows.kinds import KINDS, Rows, kinds_with
 
-Rows = Literal["windows", "document_windows", "episodes", "packed"]
 Truncation = Literal["split", "keep_first", "keep_last", "whole_turns"]
 Packing = Literal["best_fit", "first_fit", "sequential"]
 Mode = Literal["mmap", "pread"]
@@ -42,10 +42,8 @@ class Source:
     rows: Rows = field(
         default="windows",
         metadata=setting(
-            "how rows are made: windows cuts the stream of tokens every seq_len, across documents; "
-            "document_windows does too, but a document does not see the one before; episodes has "
-            "one document or chat a row, padded; packed fills each row with whole documents or "
-            "chats that do not see each other"
+            "how rows are made: "
+            + "; ".join(f"{kind.name} {kind.meaning}" for kind in KINDS.values())
         ),
     )
     weight: float = field(
@@ -262,20 +260,14 @@ def _refuse_weights(recipe: Recipe) -> None:
             )
 
 
-# Settings that only some kinds of rows know: elsewhere they would be ignored in silence.
-CONCERNS = {
-    "truncation": ("episodes", "packed"),
-    "min_tokens": ("episodes",),
-    "packing": ("packed",),
-}
-
-
 def _refuse_foreign_settings(source: Source) -> None:
-    for name, kinds in CONCERNS.items():
-        if getattr(source, name) is not None and source.rows not in kinds:
+    """Refuse settings that only other kinds of rows know: they would be ignored in silence."""
+    for item in fields(source):
+        kinds = kinds_with(item.name)
+        if kinds and source.rows not in kinds and getattr(source, item.name) is not None:
             raise ConfigError(
-                f"source {source.name!r}: {name} does not concern its rows",
+                f"source {source.name!r}: {item.name} does not concern its rows",
                 expected=f"rows of {' or '.join(kinds)}",
                 actual=source.rows,
-                remedy=f"leave {name} out",
+                remedy=f"leave {item.name} out",
             )

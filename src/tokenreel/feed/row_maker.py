@@ -23,7 +23,6 @@ from tokenreel.feed.weights import spans_of
 from tokenreel.order.deal import Deal
 from tokenreel.order.order import Located, Order
 from tokenreel.rows.row_plan import RowPlan
-from tokenreel.rows.windows import Windows
 
 
 class Assembler:
@@ -36,7 +35,8 @@ class Assembler:
         self._tables: Tables | None = None
         if has_tables(plans):
             self._tables = Tables(plans, order, deal=deal, seq_len=seq_len, pad_id=pad_id)
-        self._is_plain = all(isinstance(plan, Windows) and plan.is_plain for plan in plans)
+        known = [plan.kernel_table for plan in plans]
+        self._is_plain = all(table is not None and table.is_plain for table in known)
 
     def in_order(self, order: Order) -> Assembler:
         """Return what makes the same rows with other weights."""

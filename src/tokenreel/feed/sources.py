@@ -11,12 +11,8 @@ from tokenreel.layouts.open_store import open_store
 from tokenreel.order.deal import Deal, deal_key
 from tokenreel.order.order import Order, SourceRows
 from tokenreel.order.schedule import Change, normalised, shares_of
-from tokenreel.rows.episodes import Episodes
-from tokenreel.rows.packed import Packed
-from tokenreel.rows.plan_cache import PlanCache, plan_cache
+from tokenreel.rows.kinds import KINDS
 from tokenreel.rows.row_plan import RowPlan
-from tokenreel.rows.untrained import needs_survey
-from tokenreel.rows.windows import Windows
 from tokenreel.store.split import Split
 from tokenreel.store.store import Store
 
@@ -77,37 +73,10 @@ def check_tokenizers(sources: Sequence[Source], stores: Sequence[Store]) -> None
 
 def plan_rows(source: Source, store: Store, recipe: Recipe) -> RowPlan:
     """Return the rows of a source; what is planned once is looked for beside the store."""
-    split = store[source.split]
-    if source.rows == "episodes":
-        options = {"truncation": source.truncation, "min_tokens": source.min_tokens}
-        given = {name: value for name, value in options.items() if value is not None}
-        cache = _survey_cache(store)
-        return Episodes(split=split, seq_len=recipe.seq_len, cache=cache, **given)  # type: ignore[arg-type]
-    if source.rows == "packed":
-        return Packed(
-            split=split,
-            seq_len=recipe.seq_len,
-            method=source.packing or "best_fit",
-            truncation=source.truncation,
-            cache=plan_cache(store),
-        )
-    by_document = source.rows == "document_windows"
-    # The fingerprint that a cache needs is found by reading: not for windows of closed form.
-    surveyed = needs_survey(split, by_document=by_document)
-    return Windows(
-        split=split,
-        seq_len=recipe.seq_len,
-        by_document=by_document,
-        cache=_survey_cache(store) if surveyed else None,
-    )
-
-
-def _survey_cache(store: Store) -> PlanCache | None:
-    """Return where to keep what a look at every document found; None where it could be outdated.
-
-    Foreign files are known by a sample of their bytes, and somebody may still change them.
-    """
-    return None if store.manifest is None else plan_cache(store)
+    kind = KINDS[source.rows]
+    settings = {name: getattr(source, name) for name in kind.settings}
+    given = {name: value for name, value in settings.items() if value is not None}
+    return kind.plan(store, store[source.split], recipe.seq_len, **given)
 
 
 def order_rows(recipe: Recipe, plans: Sequence[RowPlan]) -> Order:

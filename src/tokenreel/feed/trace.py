@@ -6,7 +6,6 @@ disagree with it. `where` costs in proportion to its hits, not to the steps betw
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -15,14 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokenreel.config.hints import brief
+from tokenreel.config.hints import brief, did_you_mean
 from tokenreel.display import MOST_LINES, count_of, few, named, never_raising
 from tokenreel.errors import ConfigError, StoreError
 from tokenreel.feed.run_end import beyond
 from tokenreel.order.schedule import MAX_TIME
 from tokenreel.rows.pieces import Pieces
-from tokenreel.rows.row_plan import RowPlan
-from tokenreel.rows.windows import Windows, cut_at_documents
+from tokenreel.rows.ranges import cut_at_documents
 from tokenreel.store.split import Split
 from tokenreel.text.provenance import Provenance
 
@@ -175,7 +173,7 @@ def explain(
     for source in np.unique(located.source).tolist():
         mine = np.flatnonzero(located.source == source)
         plan, name = feed.plans[source], feed.recipe.sources[source].name
-        pieces = pieces_by_document(plan, plan.pieces(located.row[mine]))
+        pieces = pieces_by_document(plan.split, plan.pieces(located.row[mine]))
         for i, row in enumerate(mine.tolist()):
             segments = _segments(name, plan.split, pieces, i, weights[row])
             if decode is not None:
@@ -233,12 +231,12 @@ def _decoder(feed: Feed, tokenizer: str | PathLike[str] | Tokenizer, *, force: b
     return loaded.decode
 
 
-def pieces_by_document(plan: RowPlan, pieces: Pieces) -> Pieces:
-    """Cut windows at documents, where these are known and hold every token."""
-    if not isinstance(plan, Windows) or plan.by_document or not plan.split.has_documents:
+def pieces_by_document(split: Split, pieces: Pieces) -> Pieces:
+    """Cut pieces of unknown documents where documents end, if the split knows of every token."""
+    if (pieces.document >= 0).all() or not split.has_documents:
         return pieces
     try:
-        cut = cut_at_documents(plan.split, pieces)
+        cut = cut_at_documents(split, pieces)
     except StoreError:
         return pieces
     return cut if int(cut.length.sum()) == int(pieces.length.sum()) else pieces
@@ -323,12 +321,11 @@ def _end_of_next_epoch(feed: Feed, number: int, start_step: int) -> int | None:
 def _number_of(feed: Feed, source: str) -> int:
     names = [item.name for item in feed.recipe.sources]
     if source not in names:
-        near = difflib.get_close_matches(source, names, n=1)
         raise ConfigError(
             "no such source",
             expected=", ".join(names),
             actual=repr(source),
-            remedy=f"did you mean {near[0]!r}?" if near else None,
+            remedy=did_you_mean(source, names),
         )
     return names.index(source)
 

@@ -60,8 +60,7 @@ class EpochWatch:
 
     def __init__(self, plans: Sequence[RowPlan], order: Order) -> None:
         self._splits = [plan.split for plan in plans]
-        folders = (getattr(plan, "folder", None) for plan in plans)
-        self._plan_folders = [folder for folder in folders if folder is not None]
+        self._plan_folders = [plan.folder for plan in plans if plan.folder is not None]
         self._order = order
         self._soonest = 0.0
         # The epoch of each source that is looked at next, and where at the earliest it begins.

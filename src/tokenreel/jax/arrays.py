@@ -35,7 +35,7 @@ class Arrays:
 
     def _field(self, batch: Batch, name: str) -> jax.Array:
         array = getattr(batch, name)
-        if array.flags.writeable:
+        if name not in batch.shared:
             return self._place(_host(array))
         kept = self._common.get(name)
         if kept is None or kept[0] is not array or kept[1].is_deleted():

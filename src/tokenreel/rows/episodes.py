@@ -5,20 +5,17 @@ and the last whole turns of a chat, split makes several rows (segments.py). Docu
 fewer than `min_tokens` tokens, and what has no trained target after the cut, are left
 out when the rows are planned. That reads the document index and, where there are some,
 turns or stored weights; no token. It is done once: the plan is kept in the cache, 20 bytes
-for each row, 32 where whole_turns cuts, and mapped. The ledger holds to
-
-    placed + truncated + dropped  =  tokens of the split
-    placed + overlap + padding    =  slots  =  rows · (T + 1)
-    trained + masked              =  placed + overlap
-
-where `overlap` are the tokens that `split` shows twice.
+for each row, 32 where whole_turns cuts, and mapped. In the ledger (row_ledger.py) `overlap` are
+the tokens that `split` shows twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,8 +23,9 @@ from tokenreel.errors import ConfigError
 from tokenreel.rows.columns import Arrays, Columns, check_equal_lengths, leads_nowhere
 from tokenreel.rows.pieces import Pieces
 from tokenreel.rows.plan_cache import PlanCache, load_or_make
-from tokenreel.rows.plan_file import Ledger
 from tokenreel.rows.ranges import token_pieces
+from tokenreel.rows.row_ledger import Ledger, add_counts, close_ledger, count_placed
+from tokenreel.rows.row_plan import BY_SEGMENT, KernelTable, RowKind, survey_cache
 from tokenreel.rows.segments import (
     Segments,
     choose_truncation,
@@ -36,6 +34,7 @@ from tokenreel.rows.segments import (
     document_bounds,
 )
 from tokenreel.store.split import Split
+from tokenreel.store.store import Store
 
 VERSION = 1
 DOCUMENTS_AT_ONCE = 1 << 20
@@ -49,7 +48,7 @@ def _parts(blocks: Iterable[Segments]) -> Iterator[Arrays]:
         if not has_prefix and block.prefix_length.any():
             has_prefix = True
             yield dict.fromkeys(PREFIX, np.zeros(num_rows, np.int64))  # of the blocks before
-        names = [name for name in EPISODES.dtypes if has_prefix or name not in PREFIX]
+        names = [name for name in COLUMNS.dtypes if has_prefix or name not in PREFIX]
         yield {name: getattr(block, name) for name in names}
         num_rows += len(block.document)
 
@@ -57,14 +56,14 @@ def _parts(blocks: Iterable[Segments]) -> Iterator[Arrays]:
 def _segments(columns: Arrays, where: Path) -> Segments:
     """Return the rows; where none has a prefix, no memory for any."""
     has_prefix = any(name in columns for name in PREFIX)
-    names = [name for name in EPISODES.dtypes if has_prefix or name not in PREFIX]
+    names = [name for name in COLUMNS.dtypes if has_prefix or name not in PREFIX]
     check_equal_lengths(columns, names, where=where)
     shape = columns["document"].shape
-    nothing = {name: np.broadcast_to(np.zeros(1, EPISODES.dtypes[name]), shape) for name in PREFIX}
+    nothing = {name: np.broadcast_to(np.zeros(1, COLUMNS.dtypes[name]), shape) for name in PREFIX}
     return Segments(**{**nothing, **columns})
 
 
-EPISODES = Columns(
+COLUMNS = Columns(
     dtypes={
         "document": np.dtype("<i8"),
         "start": np.dtype("<i8"),
@@ -81,81 +80,16 @@ EPISODES = Columns(
 class Episodes:
     """The documents of a split, one a row.
 
-    `truncation` None is whole_turns for a split with turns and keep_first for others. Without
-    a `cache` the plan is kept in memory; else `folder` is where it lies.
+    segments: what of its document each row shows. `settings` are all that the rows depend on
+    besides the store; `folder` is where the plan lies, None if it is in memory alone.
     """
 
     split: Split
     seq_len: int
-    truncation: str | None = None
-    min_tokens: int = 2
-    cache: PlanCache | None = None
-    segments: Segments = field(init=False)
-    ledger: Ledger = field(init=False)
-    folder: Path | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        truncation = self.truncation
-        if truncation is None and not self.split.has_turns:
-            truncation = "keep_first"
-        object.__setattr__(self, "truncation", choose_truncation(self.split, truncation))
-        name, settings = self.split.name, self.settings
-        plan = load_or_make(self.cache, name, settings, columns=EPISODES, make=self._plan)
-        object.__setattr__(self, "segments", plan.content)
-        object.__setattr__(self, "ledger", plan.ledger)
-        object.__setattr__(self, "folder", plan.folder)
-
-    def _plan(self, ledger: Ledger) -> Iterator[Segments]:
-        """Yield the rows block by block and fill the ledger."""
-        num_documents = int(self.split.document_starts[-1])
-        totals = np.zeros(5, np.int64)
-        for first in range(0, num_documents, DOCUMENTS_AT_ONCE):
-            stop = min(first + DOCUMENTS_AT_ONCE, num_documents)
-            segments, counts = self._plan_block(first, stop)
-            totals += counts
-            yield segments
-        if not totals[0]:
-            raise ConfigError(
-                "no document can be trained on, so there are no rows",
-                where=self.split.name,
-                expected=f"one of >= {max(self.min_tokens, 2)} tokens with a trained target",
-                actual=f"{num_documents:,} documents without",
-            )
-        ledger.update(self._account(*totals.tolist()))
-
-    def _plan_block(self, first: int, stop: int) -> tuple[Segments, np.ndarray]:
-        """Return the rows of documents first to stop, and what `_account` is to add up."""
-        bounds, _ = document_bounds(self.split, first, stop)
-        cuts = cut(self.split, bounds, capacity=self.seq_len + 1, truncation=str(self.truncation))
-        owner = np.searchsorted(bounds.document, cuts.document)
-        targets = count_targets(self.split, cuts, bounds)
-        kept = (targets > 0) & (bounds.length[owner] >= self.min_tokens)
-        rows, owner = cuts.take(kept), owner[kept]
-        follows = rows.document[1:] == rows.document[:-1]
-        touches = rows.start[1:] < rows.start[:-1] + rows.length[:-1]
-        overlap = np.count_nonzero(follows & touches)
-        truncated = 0
-        if self.truncation != "split":
-            truncated = (bounds.length[owner] - rows.num_tokens).sum()
-        shown, trained = rows.num_tokens.sum(), targets[kept].sum()
-        return rows, np.array([len(owner), shown, overlap, truncated, trained], np.int64)
-
-    def _account(self, rows: int, shown: int, overlap: int, truncated: int, trained: int) -> Ledger:
-        """Return the ledger of an epoch."""
-        tokens, slots = self.split.num_tokens, rows * (self.seq_len + 1)
-        return {
-            "tokens": tokens,
-            "rows": rows,
-            "placed": shown - overlap,
-            "overlap": overlap,
-            "truncated": truncated,
-            # Tokens that belong to no document are never shown either.
-            "dropped": tokens - (shown - overlap) - truncated,
-            "trained": trained,
-            "masked": shown - trained,
-            "slots": slots,
-            "padding": slots - shown,
-        }
+    settings: dict[str, object]
+    segments: Segments
+    ledger: Ledger
+    folder: Path | None
 
     @property
     def num_rows(self) -> int:
@@ -163,22 +97,21 @@ class Episodes:
         return len(self.segments.document)
 
     @property
-    def settings(self) -> dict[str, object]:
-        """What the rows depend on besides the store."""
-        return {
-            "rows": "episodes",
-            "version": VERSION,
-            "seq_len": self.seq_len,
-            "truncation": self.truncation,
-            "min_tokens": self.min_tokens,
-        }
+    def kernel_table(self) -> KernelTable:
+        """The columns by which a row finds its tokens, those of prefixes if some row has one."""
+        rows = self.segments
+        has_prefix = rows.prefix_length.strides[0] > 0  # else one zero stands for all rows
+        prefix = (rows.prefix_start, rows.prefix_length) if has_prefix else (None, None)
+        return KernelTable(lookup=BY_SEGMENT, columns=(rows.start, rows.length, *prefix))
 
     def pieces(self, rows: np.ndarray) -> Pieces:
         """Return the pieces of the rows with these numbers."""
         chosen = self._take(rows)
         prefixes = chosen.prefix_length
+        # A row is one piece, or two where it has a prefix: row r is pieces offsets[r] to last[r].
         counts = 1 + (prefixes > 0)
         offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
+        # Every piece gets the prefix of its row; then each last piece gets the rest instead.
         position, length = np.repeat(chosen.prefix_start, counts), np.repeat(prefixes, counts)
         last = offsets[1:] - 1
         position[last], length[last] = chosen.start, chosen.length
@@ -195,7 +128,7 @@ class Episodes:
         )
 
     def _take(self, rows: np.ndarray) -> Segments:
-        """Return the rows with these numbers, or raise DamageError if there is no such place."""
+        """Return the rows with these numbers; DamageError if one lies outside the split."""
         chosen, num_tokens = self.segments.take(rows), self.split.num_tokens
         length, prefix = chosen.length.astype(np.int64), chosen.prefix_length.astype(np.int64)
         for name, start, count in (
@@ -224,3 +157,77 @@ class Episodes:
         if any(start < 0 or stop > end - begin for _, start, stop in found):
             raise leads_nowhere(self.folder, "document")
         return found
+
+
+def plan_episodes(
+    split: Split,
+    seq_len: int,
+    *,
+    truncation: str | None = None,
+    min_tokens: int = 2,
+    cache: PlanCache | None = None,
+) -> Episodes:
+    """Plan rows of one document each, or look the plan up in the cache.
+
+    `truncation` None is whole_turns for a split with turns and keep_first for others. Without
+    a `cache`, or where it cannot be written, the plan is kept in memory.
+    """
+    if truncation is None and not split.has_turns:
+        truncation = "keep_first"
+    truncation = choose_truncation(split, truncation)
+    settings: dict[str, object] = {
+        "rows": "episodes",
+        "version": VERSION,
+        "seq_len": seq_len,
+        "truncation": truncation,
+        "min_tokens": min_tokens,
+    }
+    make = partial(_plan_blocks, split, seq_len, truncation, min_tokens)
+    plan = load_or_make(cache, split.name, settings, columns=COLUMNS, make=make)
+    return Episodes(
+        split=split,
+        seq_len=seq_len,
+        settings=settings,
+        segments=plan.content,
+        ledger=plan.ledger,
+        folder=plan.folder,
+    )
+
+
+def _plan_of(store: Store, split: Split, seq_len: int, **given: Any) -> Episodes:
+    return plan_episodes(split, seq_len, cache=survey_cache(store), **given)
+
+
+EPISODES = RowKind(
+    name="episodes",
+    meaning="has one document or chat a row, padded",
+    settings=("truncation", "min_tokens"),
+    plan=_plan_of,
+)
+
+
+def _plan_blocks(
+    split: Split, seq_len: int, truncation: str, min_tokens: int, ledger: Ledger
+) -> Iterator[Segments]:
+    """Yield the rows of the blocks in order, and fill the ledger."""
+    num_documents = int(split.document_starts[-1])
+    for first in range(0, num_documents, DOCUMENTS_AT_ONCE):
+        stop = min(first + DOCUMENTS_AT_ONCE, num_documents)
+        bounds, _ = document_bounds(split, first, stop)
+        cuts = cut(split, bounds, capacity=seq_len + 1, truncation=truncation)
+        owner = np.searchsorted(bounds.document, cuts.document)
+        targets = count_targets(split, cuts, bounds)
+        kept = (targets > 0) & (bounds.length[owner] >= min_tokens)
+        rows = cuts.take(kept)
+        counts = count_placed(rows, bounds, truncation=truncation)
+        trained = int(targets[kept].sum())
+        add_counts(ledger, {**counts, "rows": len(rows.document), "trained": trained})
+        yield rows
+    if not ledger.get("rows"):
+        raise ConfigError(
+            "no document can be trained on, so there are no rows",
+            where=split.name,
+            expected=f"one of >= {max(min_tokens, 2)} tokens with a trained target",
+            actual=f"{num_documents:,} documents without",
+        )
+    close_ledger(ledger, num_tokens=split.num_tokens, seq_len=seq_len)

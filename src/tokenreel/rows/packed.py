@@ -6,15 +6,10 @@ several threads plan with the same result. Rows are numbered block after block. 
 takes about 0.2 s for 10⁶ documents and 300 bytes of memory for each document of a block,
 times the threads, whatever the corpus; 32 rows are looked up in about 30 µs.
 
-What is left out is left out here and stands in the ledger: documents of fewer than two
-tokens, and segments with fewer than `min_trained` trained targets, or one token. So
-
-    placed + truncated + dropped  =  tokens of the split
-    placed + overlap + padding    =  slots  =  rows · (T + 1)
-    trained + masked              =  placed + overlap
-
-where `overlap` are the tokens that `split` shows twice, at the end of one segment and
-as the first token of the next.
+What is left out is left out here and stands in the ledger (row_ledger.py): documents of fewer
+than two tokens, and segments with fewer than `min_trained` trained targets, or one token.
+`overlap` are the tokens that `split` shows twice, at the end of one segment and as the first
+token of the next.
 """
 
 from __future__ import annotations
@@ -23,8 +18,10 @@ import os
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,10 +30,11 @@ from tokenreel.rows.columns import leads_nowhere
 from tokenreel.rows.packing import MAX_CAPACITY, check_method, pack
 from tokenreel.rows.packing import VERSION as PACKING_VERSION
 from tokenreel.rows.pieces import Pieces, ragged_index
-from tokenreel.rows.plan_cache import PlanCache
-from tokenreel.rows.plan_file import Ledger, Plan
+from tokenreel.rows.plan_cache import PlanCache, load_or_make, plan_cache
 from tokenreel.rows.plan_table import FIRST, TABLE, Table
 from tokenreel.rows.ranges import token_pieces
+from tokenreel.rows.row_ledger import Ledger, add_counts, close_ledger, count_placed
+from tokenreel.rows.row_plan import BY_TABLE, KernelTable, RowKind
 from tokenreel.rows.segments import (
     Bounds,
     Segments,
@@ -46,6 +44,7 @@ from tokenreel.rows.segments import (
     document_bounds,
 )
 from tokenreel.store.split import Split
+from tokenreel.store.store import Store
 
 VERSION = 1
 MAX_THREADS = 4
@@ -55,49 +54,16 @@ MAX_THREADS = 4
 class Packed:
     """The documents of a split, as many to a row of T + 1 tokens as fit.
 
-    `truncation` None is whole_turns for a split with turns and split for others. Without a
-    `cache` the plan is kept in memory; else `folder` is where it lies. `threads` 0 is one for
-    each core, up to four.
+    `settings` are all that the rows depend on besides the store; `folder` is where the plan lies,
+    None if it is in memory alone.
     """
 
     split: Split
     seq_len: int
-    method: str = "best_fit"
-    truncation: str | None = None
-    block_docs: int = 1_000_000
-    min_trained: int = 1
-    cache: PlanCache | None = None
-    threads: int = 0
-    table: Table = field(init=False)
-    ledger: Ledger = field(init=False)
-    folder: Path | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        check_method(self.method)
-        for name, least, most in (
-            ("seq_len", 1, MAX_CAPACITY - 1),
-            ("block_docs", 1, 2**27),
-            ("min_trained", 0, MAX_CAPACITY),
-            ("threads", 0, 1024),
-        ):
-            if not least <= getattr(self, name) <= most:
-                raise ConfigError(
-                    f"{name} makes no sense",
-                    expected=f"{least:,} to {most:,}",
-                    actual=getattr(self, name),
-                )
-        object.__setattr__(self, "truncation", choose_truncation(self.split, self.truncation))
-        plan = self._load()
-        object.__setattr__(self, "table", plan.content)
-        object.__setattr__(self, "ledger", plan.ledger)
-        object.__setattr__(self, "folder", plan.folder)
-
-    def _load(self) -> Plan[Table]:
-        if self.cache is not None:
-            name, settings = self.split.name, self.settings
-            return self.cache.load(name, settings, columns=TABLE, make=self._plan)
-        ledger: Ledger = {}
-        return Plan(content=TABLE.join(self._plan(ledger)), ledger=ledger, folder=None)
+    settings: dict[str, object]
+    table: Table
+    ledger: Ledger
+    folder: Path | None
 
     @property
     def num_rows(self) -> int:
@@ -105,18 +71,11 @@ class Packed:
         return self.table.num_rows
 
     @property
-    def settings(self) -> dict[str, object]:
-        """What the rows depend on besides the store."""
-        return {
-            "rows": "packed",
-            "version": VERSION,
-            "packing_version": PACKING_VERSION,
-            "seq_len": self.seq_len,
-            "method": self.method,
-            "truncation": self.truncation,
-            "block_docs": self.block_docs,
-            "min_trained": self.min_trained,
-        }
+    def kernel_table(self) -> KernelTable:
+        """The columns by which a row finds its pieces."""
+        table = self.table
+        columns = (table.row_offsets, table.positions, table.lengths, table.flags)
+        return KernelTable(lookup=BY_TABLE, columns=columns)
 
     def pieces(self, rows: np.ndarray) -> Pieces:
         """Return the pieces of the rows with these numbers."""
@@ -161,68 +120,153 @@ class Packed:
             raise leads_nowhere(self.folder, "positions")
         return list(zip(rows.tolist(), starts.tolist(), stops.tolist(), strict=True))
 
-    def _plan(self, ledger: Ledger) -> Iterator[Table]:
-        """Yield the blocks in order and add up the ledger."""
-        num_documents = int(self.split.document_starts[-1])
-        for table, counts in self._plan_blocks(num_documents):
-            for name, count in counts.items():
-                ledger[name] = ledger.get(name, 0) + count
-            yield table
-        self._close(ledger)
 
-    def _plan_blocks(self, num_documents: int) -> Iterator[tuple[Table, Ledger]]:
-        threads = self.threads or min(os.cpu_count() or 1, MAX_THREADS)
-        waiting: deque[Future[tuple[Table, Ledger]]] = deque()
-        with ThreadPoolExecutor(threads, thread_name_prefix="tokenreel-plan") as pool:
-            for first in range(0, num_documents, self.block_docs):
-                stop = min(first + self.block_docs, num_documents)
-                waiting.append(pool.submit(self._plan_block, first, stop))
-                if len(waiting) > threads:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What packed rows are planned by, `truncation` decided."""
 
-    def _plan_block(self, first: int, stop: int) -> tuple[Table, Ledger]:
-        capacity = self.seq_len + 1
-        bounds, lengths = document_bounds(self.split, first, stop)
-        cuts = cut(self.split, bounds, capacity=capacity, truncation=str(self.truncation))
-        targets = count_targets(self.split, cuts, bounds)
-        kept = (targets >= self.min_trained) & (cuts.num_tokens >= 2)
-        segments = cuts.take(kept)
-        row_offsets, order = pack(segments.num_tokens, capacity, method=self.method)
-        table = _lay_out(row_offsets, order, segments)
-        ledger = _account(segments, bounds, truncation=str(self.truncation))
-        ledger["documents"] = len(lengths)
-        ledger["short_documents"] = len(lengths) - len(bounds.document)
-        ledger["untrained_segments"] = int(np.count_nonzero(~kept))
-        ledger["trained"] = int(targets[kept].sum())
-        ledger["rows"] = table.num_rows
-        return table, ledger
+    seq_len: int
+    packing: str
+    truncation: str
+    block_docs: int
+    min_trained: int
 
-    def _close(self, ledger: Ledger) -> None:
-        """Add what only the whole plan knows."""
-        if not ledger.get("rows"):
-            raise ConfigError(
-                "no document can be trained on, so there are no rows",
-                where=self.split.name,
-                expected=f"one of >= 2 tokens with >= {self.min_trained} trained targets",
-                actual=f"{ledger.get('documents', 0):,} documents without",
-            )
-        shown = ledger["placed"] + ledger["overlap"]
-        ledger["tokens"] = self.split.num_tokens
-        ledger["slots"] = ledger["rows"] * (self.seq_len + 1)
-        ledger["masked"] = shown - ledger["trained"]
-        ledger["padding"] = ledger["slots"] - shown
-        # Tokens that belong to no document are never shown either.
-        ledger["dropped"] = ledger["tokens"] - ledger["placed"] - ledger["truncated"]
+    def __post_init__(self) -> None:
+        check_method(self.packing)
+        for name, least, most in (
+            ("seq_len", 1, MAX_CAPACITY - 1),
+            ("block_docs", 1, 2**27),
+            ("min_trained", 0, MAX_CAPACITY),
+        ):
+            _check_bounds(name, getattr(self, name), least, most)
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """The same, by the names that identities and plans on disk have for them."""
+        return {
+            "rows": "packed",
+            "version": VERSION,
+            "packing_version": PACKING_VERSION,
+            "seq_len": self.seq_len,
+            "method": self.packing,
+            "truncation": self.truncation,
+            "block_docs": self.block_docs,
+            "min_trained": self.min_trained,
+        }
+
+
+def plan_packed(
+    split: Split,
+    seq_len: int,
+    *,
+    packing: str = "best_fit",
+    truncation: str | None = None,
+    block_docs: int = 1_000_000,
+    min_trained: int = 1,
+    cache: PlanCache | None = None,
+    threads: int = 0,
+) -> Packed:
+    """Plan the packed rows of a split, or look the plan up in the cache.
+
+    `truncation` None is whole_turns for a split with turns and split for others. Without a
+    `cache` the plan is kept in memory. `threads` 0 is one for each core, up to four.
+    """
+    _check_bounds("threads", threads, 0, 1024)
+    wanted = _Wanted(
+        seq_len=seq_len,
+        packing=packing,
+        truncation=choose_truncation(split, truncation),
+        block_docs=block_docs,
+        min_trained=min_trained,
+    )
+    # Where a plan cannot be kept, load_or_make would make it in memory: too much of it, here.
+    load = partial(load_or_make, None) if cache is None else cache.load
+    make = partial(_plan_blocks, split, wanted, threads or min(os.cpu_count() or 1, MAX_THREADS))
+    plan = load(split.name, wanted.settings, columns=TABLE, make=make)
+    return Packed(
+        split=split,
+        seq_len=seq_len,
+        settings=wanted.settings,
+        table=plan.content,
+        ledger=plan.ledger,
+        folder=plan.folder,
+    )
+
+
+def _plan_of(store: Store, split: Split, seq_len: int, **given: Any) -> Packed:
+    return plan_packed(split, seq_len, cache=plan_cache(store), **given)
+
+
+PACKED = RowKind(
+    name="packed",
+    meaning="fills each row with whole documents or chats that do not see each other",
+    settings=("truncation", "packing"),
+    plan=_plan_of,
+)
+
+
+def _check_bounds(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise ConfigError(f"{name} makes no sense", expected=f"{least:,} to {most:,}", actual=value)
+
+
+def _plan_blocks(split: Split, wanted: _Wanted, threads: int, ledger: Ledger) -> Iterator[Table]:
+    """Yield the tables of the blocks in order, and fill the ledger."""
+    waiting: deque[Future[tuple[Table, Ledger]]] = deque()
+    num_documents = int(split.document_starts[-1])
+    with ThreadPoolExecutor(threads, thread_name_prefix="tokenreel-plan") as pool:
+        for first in range(0, num_documents, wanted.block_docs):
+            stop = min(first + wanted.block_docs, num_documents)
+            waiting.append(pool.submit(_plan_block, split, wanted, first, stop))
+            if len(waiting) > threads:
+                yield _taken(waiting, ledger)
+        while waiting:
+            yield _taken(waiting, ledger)
+    if not ledger.get("rows"):
+        raise ConfigError(
+            "no document can be trained on, so there are no rows",
+            where=split.name,
+            expected=f"one of >= 2 tokens with >= {wanted.min_trained} trained targets",
+            actual=f"{ledger.get('documents', 0):,} documents without",
+        )
+    close_ledger(ledger, num_tokens=split.num_tokens, seq_len=wanted.seq_len)
+
+
+def _taken(waiting: deque[Future[tuple[Table, Ledger]]], ledger: Ledger) -> Table:
+    """Return the table of the block that has waited longest; its counts go to the ledger."""
+    table, counts = waiting.popleft().result()
+    add_counts(ledger, counts)
+    return table
+
+
+def _plan_block(split: Split, wanted: _Wanted, first: int, stop: int) -> tuple[Table, Ledger]:
+    """Return the rows of documents first to stop, and what the ledger counts of them."""
+    capacity = wanted.seq_len + 1
+    bounds, lengths = document_bounds(split, first, stop)
+    cuts = cut(split, bounds, capacity=capacity, truncation=wanted.truncation)
+    targets = count_targets(split, cuts, bounds)
+    kept = (targets >= wanted.min_trained) & (cuts.num_tokens >= 2)
+    segments = cuts.take(kept)
+    row_offsets, order = pack(segments.num_tokens, capacity, method=wanted.packing)
+    table = _lay_out(row_offsets, order, segments)
+    counts = count_placed(segments, bounds, truncation=wanted.truncation)
+    counts |= _count_documents(segments, bounds)
+    counts["documents"] = len(lengths)
+    counts["short_documents"] = len(lengths) - len(bounds.document)
+    counts["untrained_segments"] = int(np.count_nonzero(~kept))
+    counts["trained"] = int(targets[kept].sum())
+    counts["rows"] = table.num_rows
+    return table, counts
 
 
 def _lay_out(row_offsets: np.ndarray, order: np.ndarray, segments: Segments) -> Table:
     """Return the table of rows; `order` says which segment stands where."""
     placed = segments.take(order)
+    # A segment is one piece, or two where it has a prefix; segment s is pieces first[s] to last[s].
     counts = 1 + (placed.prefix_length > 0)
     ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
     first, last = ends[:-1], ends[1:] - 1
+    # Every piece gets the prefix of its segment; then each last piece gets the rest instead.
     positions = np.repeat(placed.prefix_start, counts)
     lengths = np.repeat(placed.prefix_length, counts)
     positions[last], lengths[last] = placed.start, placed.length
@@ -241,21 +285,15 @@ def _lay_out(row_offsets: np.ndarray, order: np.ndarray, segments: Segments) -> 
     )
 
 
-def _account(segments: Segments, bounds: Bounds, *, truncation: str) -> Ledger:
-    """Count what is placed and what is cut off the documents that are placed."""
-    lengths = segments.num_tokens
-    follows = segments.document[1:] == segments.document[:-1]
-    touches = segments.start[1:] < segments.start[:-1] + segments.length[:-1]
-    overlap = int(np.count_nonzero(follows & touches))
+def _count_documents(segments: Segments, bounds: Bounds) -> Ledger:
+    """Count segments, documents that a segment shows only a part of, and those that have none."""
     owners = np.searchsorted(bounds.document, segments.document)
-    missing = bounds.length[owners] - lengths
+    is_cut = segments.num_tokens < bounds.length[owners]
+    num_documents = len(bounds.document)
     return {
-        "segments": len(lengths),
-        "placed": int(lengths.sum()) - overlap,
-        "overlap": overlap,
-        "truncated": 0 if truncation == "split" else int(missing.sum()),
-        "cut_documents": _count_distinct(owners[missing > 0], len(bounds.document)),
-        "untrained_documents": len(bounds.document) - _count_distinct(owners, len(bounds.document)),
+        "segments": len(owners),
+        "cut_documents": _count_distinct(owners[is_cut], num_documents),
+        "untrained_documents": num_documents - _count_distinct(owners, num_documents),
     }
 
 

@@ -1,14 +1,40 @@
-"""What every way of making rows offers."""
+"""What a kind of row offers: its name in a recipe, its settings, and plans that are plain data.
+
+A plan is frozen data with lookups. It is made by a function (`plan_windows`, `plan_episodes`,
+`plan_packed`), which may read the store and write to a cache; a plan itself does neither.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
 from tokenreel.rows.pieces import Pieces
+from tokenreel.rows.plan_cache import PlanCache, plan_cache
 from tokenreel.store.split import Split
+from tokenreel.store.store import Store
+
+# The ways in which the kernel looks rows up, by the numbers that native/native.h gives them.
+BY_WINDOW, BY_DOCUMENT_WINDOW, BY_TABLE, BY_SEGMENT = range(4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KernelTable:
+    """What the kernel looks the rows of a plan up in.
+
+    lookup: one of the ways above. columns: always four arrays, None where the way has no such.
+    num_windows: of the split, rows or not. is_plain: every row is one segment of tokens that all
+    weigh 1, so that inputs and labels say all there is; only the last row may be padded.
+    """
+
+    lookup: int
+    columns: tuple[np.ndarray | None, ...]
+    num_windows: int = 0
+    is_plain: bool = False
 
 
 class RowPlan(Protocol):
@@ -28,14 +54,41 @@ class RowPlan(Protocol):
 
     @property
     def ledger(self) -> Mapping[str, int]:
-        """The account of every token of an epoch.
+        """The account of every token of an epoch; row_ledger.py says what adds up to what."""
 
-        placed + truncated + dropped = tokens; placed + overlap + padding = slots = rows · (T + 1);
-        trained + masked = placed + overlap, the tokens that are shown twice.
-        """
+    @property
+    def folder(self) -> Path | None:
+        """Where the plan is stored; None: in memory alone."""
+
+    @property
+    def kernel_table(self) -> KernelTable | None:
+        """What the kernel makes rows from; None: rows are made piece by piece (row_maker.py)."""
 
     def pieces(self, rows: np.ndarray) -> Pieces:
         """Return the pieces of the rows with these numbers, int64 [n]; vectorised."""
 
     def find(self, document: int) -> list[tuple[int, int, int]]:
         """Return (row, start, stop): each row that shows tokens start to stop of a document."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowKind:
+    """A kind of row, as kinds.py lists it.
+
+    name: what a recipe calls it. meaning: what help() says after the name. settings: those of a
+    recipe's source that concern it; one that no kind names concerns all. plan: called with store,
+    split, seq_len and, as keywords, those of the settings that were given.
+    """
+
+    name: str
+    meaning: str
+    settings: tuple[str, ...] = ()
+    plan: Callable[..., RowPlan]
+
+
+def survey_cache(store: Store) -> PlanCache | None:
+    """Return where to keep what a look at every document found; None where it could be outdated.
+
+    Foreign files are known by a sample of their bytes, and somebody may still change them.
+    """
+    return None if store.manifest is None else plan_cache(store)

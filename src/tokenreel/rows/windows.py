@@ -7,21 +7,16 @@ With `by_document` a document's border inside a window begins a new segment.
 Windows without a trained target are left out, which only turns, stored weights and
 document borders can cause. Where there are such, finding them out is a plan (untrained.py
 says what it costs) that is made once and kept in the cache: the ledger and, if some window
-is left out, 8 bytes for each that is not, mapped. Otherwise nothing is read or written. The
-ledger holds to
-
-    placed + truncated + dropped  =  tokens of the split
-    placed + overlap + padding    =  slots  =  rows · (T + 1)
-    trained + masked              =  placed + overlap
-
-where `overlap` are the tokens shown twice, as the last of one window and the first of
-the next.
+is left out, 8 bytes for each that is not, mapped. Otherwise nothing is read or written. In the
+ledger (row_ledger.py) `overlap` are the tokens shown twice, as the last of one window and the
+first of the next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +25,18 @@ from tokenreel.errors import ConfigError
 from tokenreel.rows.columns import Arrays, Columns, check_equal_lengths, leads_nowhere
 from tokenreel.rows.pieces import Pieces
 from tokenreel.rows.plan_cache import PlanCache, load_or_make
-from tokenreel.rows.plan_file import Ledger
-from tokenreel.rows.ranges import token_pieces
+from tokenreel.rows.ranges import cut_at_documents, token_pieces
+from tokenreel.rows.row_ledger import Ledger, close_ledger
+from tokenreel.rows.row_plan import (
+    BY_DOCUMENT_WINDOW,
+    BY_WINDOW,
+    KernelTable,
+    RowKind,
+    survey_cache,
+)
 from tokenreel.rows.untrained import count_row_targets, needs_survey, survey_documents
 from tokenreel.store.split import Split
+from tokenreel.store.store import Store
 
 VERSION = 1
 
@@ -57,104 +60,21 @@ KEPT = Columns(dtypes={"kept": np.dtype("<i8")}, parts=_parts, whole=_kept)
 class Windows:
     """The rows of a split as windows of `seq_len` inputs.
 
-    `kept`: the windows that are rows, int64 [num_rows]; None where all are. Without a `cache`
-    they are found in memory, each time; else `folder` is where they lie.
+    `kept`: the windows that are rows, int64 [num_rows]; None where all are. `folder` is where
+    that is stored, None if it is in memory alone.
     """
 
     split: Split
     seq_len: int
-    by_document: bool = False
-    cache: PlanCache | None = None
-    kept: np.ndarray | None = field(init=False)
-    ledger: Ledger = field(init=False)
-    folder: Path | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        if self.split.num_tokens < 2:
-            raise ConfigError(
-                "too few tokens for a window",
-                where=self.split.name,
-                expected=">= 2",
-                actual=self.split.num_tokens,
-            )
-        surveyed = needs_survey(self.split, by_document=self.by_document)
-        cache = self.cache if surveyed else None
-        name, settings = self.split.name, self.settings
-        plan = load_or_make(cache, name, settings, columns=KEPT, make=self._plan)
-        object.__setattr__(self, "kept", plan.content)
-        object.__setattr__(self, "ledger", plan.ledger)
-        object.__setattr__(self, "folder", plan.folder)
-
-    def _plan(self, ledger: Ledger) -> Iterator[np.ndarray | None]:
-        """Yield the windows that are kept, None if all are, and fill the ledger."""
-        targets, trained = self._survey()
-        kept = None
-        if targets is not None and not targets.all():
-            kept = np.flatnonzero(targets)
-            if not len(kept):
-                raise ConfigError(
-                    "no window has a trained target, so there are no rows",
-                    where=self.split.name,
-                    actual=f"{self.num_windows:,} windows without",
-                    remedy="look at the turns or weights of the store: nothing in it is trained",
-                )
-        ledger.update(self._account(kept, trained))
-        yield kept
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether rows are nothing but tokens: no segments, no weights, none left out."""
-        weighed = self.split.has_turns or self.split.has_weights
-        mapped = all(shard.mode == "mmap" for shard in self.split.shards)
-        return mapped and not (weighed or self.by_document) and self.kept is None
-
-    def _survey(self) -> tuple[np.ndarray | None, int]:
-        """Return the trained targets of each window, None where all have some, and their sum."""
-        weighed = self.split.has_turns or self.split.has_weights
-        trained = self.split.num_tokens - 1
-        if self.by_document:
-            num_filled, run = survey_documents(self.split)
-            trained = self.split.num_tokens - num_filled
-            # T borders in a row need a run of one-token documents; the last window has fewer slots.
-            weighed = weighed or run >= self.seq_len - 1 or self._ends_untrained()
-        if not weighed:
-            return None, trained
-        targets = count_row_targets(
-            self.split, self._windows, num_rows=self.num_windows, seq_len=self.seq_len
-        )
-        return targets, int(targets.sum(dtype=np.int64))
-
-    def _ends_untrained(self) -> bool:
-        return bool((self._windows(np.array([self.num_windows - 1])).length == 1).all())
-
-    def _account(self, kept: np.ndarray | None, trained: int) -> Ledger:
-        """Return the ledger of an epoch."""
-        tokens, num_rows = self.split.num_tokens, self.num_windows
-        shown, overlap = tokens + num_rows - 1, num_rows - 1
-        if kept is not None:
-            num_rows = len(kept)
-            starts = kept * self.seq_len
-            shown = int(np.minimum(tokens - starts, self.seq_len + 1).sum())
-            overlap = int(np.count_nonzero(np.diff(kept) == 1))
-        slots = num_rows * (self.seq_len + 1)
-        return {
-            "tokens": tokens,
-            "rows": num_rows,
-            "untrained_rows": self.num_windows - num_rows,
-            "placed": shown - overlap,
-            "overlap": overlap,
-            "truncated": 0,
-            "dropped": tokens - (shown - overlap),
-            "trained": trained,
-            "masked": shown - trained,
-            "slots": slots,
-            "padding": slots - shown,
-        }
+    by_document: bool
+    kept: np.ndarray | None
+    ledger: Ledger
+    folder: Path | None
 
     @property
     def num_windows(self) -> int:
         """How many windows the tokens make, kept or not."""
-        return -(-(self.split.num_tokens - 1) // self.seq_len)
+        return count_windows(self.split, self.seq_len)
 
     @property
     def num_rows(self) -> int:
@@ -164,29 +84,29 @@ class Windows:
     @property
     def settings(self) -> dict[str, object]:
         """What the rows depend on besides the store."""
-        kind = "document_windows" if self.by_document else "windows"
-        return {"rows": kind, "version": VERSION, "seq_len": self.seq_len}
+        return _settings(self.seq_len, by_document=self.by_document)
+
+    @property
+    def kernel_table(self) -> KernelTable:
+        """The windows that are kept; all else is computed."""
+        split = self.split
+        is_mapped = all(shard.mode == "mmap" for shard in split.shards)
+        is_weighed = split.has_turns or split.has_weights
+        return KernelTable(
+            lookup=BY_DOCUMENT_WINDOW if self.by_document else BY_WINDOW,
+            columns=(self.kept, None, None, None),
+            num_windows=self.num_windows,
+            is_plain=is_mapped and not (is_weighed or self.by_document) and self.kept is None,
+        )
 
     def pieces(self, rows: np.ndarray) -> Pieces:
         """Return the pieces of the rows with these numbers."""
-        if self.kept is None:
-            return self._windows(rows)
-        numbers = self.kept[rows]
-        if ((numbers < 0) | (numbers >= self.num_windows)).any():
-            raise leads_nowhere(self.folder, "kept")
-        return self._windows(numbers)
-
-    def _windows(self, numbers: np.ndarray) -> Pieces:
-        starts = numbers.astype(np.int64) * self.seq_len
-        by_shard = token_pieces(
-            self.split,
-            np.arange(len(starts) + 1),
-            position=starts,
-            length=np.minimum(self.seq_len + 1, self.split.num_tokens - starts),
-            document=np.full(len(starts), -1),
-            first=np.ones(len(starts), bool),
-        )
-        return cut_at_documents(self.split, by_shard) if self.by_document else by_shard
+        numbers = rows
+        if self.kept is not None:
+            numbers = self.kept[rows]
+            if ((numbers < 0) | (numbers >= self.num_windows)).any():
+                raise leads_nowhere(self.folder, "kept")
+        return _pieces_of(self.split, numbers, self.seq_len, by_document=self.by_document)
 
     def find(self, document: int) -> list[tuple[int, int, int]]:
         """Return (row, start, stop) for each row that shows tokens start to stop of a document."""
@@ -206,34 +126,124 @@ class Windows:
         return list(zip(rows.tolist(), begin.tolist(), end.tolist(), strict=True))
 
 
-def cut_at_documents(split: Split, pieces: Pieces) -> Pieces:
-    """Cut pieces where a document ends, and number them; vectorised, shard by shard."""
-    counts = np.zeros(len(pieces.shard), np.int64)
-    parts: list[tuple[np.ndarray, ...]] = []
-    for number in np.unique(pieces.shard):
-        mine = np.flatnonzero(pieces.shard == number)
-        begin = pieces.start[mine]
-        shard = split.shards[number]
-        owner, starts, stops, documents = shard.cut_at_documents(begin, begin + pieces.length[mine])
-        heads = np.ones(len(owner), bool)
-        heads[1:] = owner[1:] != owner[:-1]
-        # A piece that goes on with the document of the piece before begins no segment.
-        continued = number > 0 and split.shards[number - 1].continues
-        goes_on = heads & ~pieces.first[mine][owner] & (starts == 0) & continued
-        counts[mine] = np.bincount(owner, minlength=len(mine))
-        base = int(split.document_starts[number])
-        shards = np.full(len(owner), number)
-        parts.append((mine[owner], shards, starts, stops - starts, documents + base, ~goes_on))
-    if not parts:
-        return pieces
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    order = np.argsort(columns[0], kind="stable")
-    totals = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
-    return Pieces(
-        row_offsets=totals[pieces.row_offsets],
-        shard=columns[1][order],
-        start=columns[2][order],
-        length=columns[3][order],
-        document=columns[4][order],
-        first=columns[5][order],
+def plan_windows(
+    split: Split, seq_len: int, *, by_document: bool = False, cache: PlanCache | None = None
+) -> Windows:
+    """Find the windows of a split that have a trained target, or look them up in the cache.
+
+    Without a `cache`, or where it cannot be written, they are found each time, in memory.
+    """
+    if split.num_tokens < 2:
+        raise ConfigError(
+            "too few tokens for a window",
+            where=split.name,
+            expected=">= 2",
+            actual=split.num_tokens,
+        )
+    if not needs_survey(split, by_document=by_document):
+        cache = None
+    settings = _settings(seq_len, by_document=by_document)
+    make = partial(_plan_kept, split, seq_len, by_document)
+    plan = load_or_make(cache, split.name, settings, columns=KEPT, make=make)
+    return Windows(
+        split=split,
+        seq_len=seq_len,
+        by_document=by_document,
+        kept=plan.content,
+        ledger=plan.ledger,
+        folder=plan.folder,
     )
+
+
+def _plan_of(store: Store, split: Split, seq_len: int, *, by_document: bool) -> Windows:
+    # The fingerprint that a cache needs is found by reading: not for windows of closed form.
+    is_surveyed = needs_survey(split, by_document=by_document)
+    cache = survey_cache(store) if is_surveyed else None
+    return plan_windows(split, seq_len, by_document=by_document, cache=cache)
+
+
+WINDOWS = RowKind(
+    name="windows",
+    meaning="cuts the stream of tokens every seq_len, across documents",
+    plan=partial(_plan_of, by_document=False),
+)
+DOCUMENT_WINDOWS = RowKind(
+    name="document_windows",
+    meaning="does too, but a document does not see the one before",
+    plan=partial(_plan_of, by_document=True),
+)
+
+
+def _settings(seq_len: int, *, by_document: bool) -> dict[str, object]:
+    kind = DOCUMENT_WINDOWS if by_document else WINDOWS
+    return {"rows": kind.name, "version": VERSION, "seq_len": seq_len}
+
+
+def count_windows(split: Split, seq_len: int) -> int:
+    """Return how many windows the tokens of a split make."""
+    return -(-(split.num_tokens - 1) // seq_len)
+
+
+def _plan_kept(
+    split: Split, seq_len: int, by_document: bool, ledger: Ledger
+) -> Iterator[np.ndarray | None]:
+    """Yield the windows that are kept, None if all are, and fill the ledger."""
+    targets, trained = _survey(split, seq_len, by_document=by_document)
+    num_windows, kept = count_windows(split, seq_len), None
+    if targets is not None and not targets.all():
+        kept = np.flatnonzero(targets)
+        if not len(kept):
+            raise ConfigError(
+                "no window has a trained target, so there are no rows",
+                where=split.name,
+                actual=f"{num_windows:,} windows without",
+                remedy="look at the turns or weights of the store: nothing in it is trained",
+            )
+    ledger.update(_count(split, seq_len, kept), trained=trained)
+    ledger["untrained_rows"] = num_windows - ledger["rows"]
+    close_ledger(ledger, num_tokens=split.num_tokens, seq_len=seq_len)
+    yield kept
+
+
+def _survey(split: Split, seq_len: int, *, by_document: bool) -> tuple[np.ndarray | None, int]:
+    """Return the trained targets of each window, None where all have some, and their sum."""
+    is_counted = split.has_turns or split.has_weights
+    trained, num_windows = split.num_tokens - 1, count_windows(split, seq_len)
+    pieces_of = partial(_pieces_of, split, seq_len=seq_len, by_document=by_document)
+    if by_document:
+        num_filled, run = survey_documents(split)
+        trained = split.num_tokens - num_filled
+        # T borders in a row need a run of one-token documents; the last window has fewer slots.
+        last = pieces_of(np.array([num_windows - 1]))
+        is_counted = is_counted or run >= seq_len - 1 or bool((last.length == 1).all())
+    if not is_counted:
+        return None, trained
+    targets = count_row_targets(split, pieces_of, num_rows=num_windows, seq_len=seq_len)
+    return targets, int(targets.sum(dtype=np.int64))
+
+
+def _count(split: Split, seq_len: int, kept: np.ndarray | None) -> Ledger:
+    """Count rows, placed, overlap and truncated of the windows that are kept; None: of all."""
+    if kept is None:
+        num_rows = count_windows(split, seq_len)
+        placed, overlap = split.num_tokens, num_rows - 1
+    else:
+        num_rows = len(kept)
+        shown = int(np.minimum(split.num_tokens - kept * seq_len, seq_len + 1).sum())
+        overlap = int(np.count_nonzero(np.diff(kept) == 1))
+        placed = shown - overlap
+    return {"rows": num_rows, "placed": placed, "overlap": overlap, "truncated": 0}
+
+
+def _pieces_of(split: Split, numbers: np.ndarray, seq_len: int, *, by_document: bool) -> Pieces:
+    """Return the pieces of the windows with these numbers, whether they are rows or not."""
+    starts = numbers.astype(np.int64) * seq_len
+    by_shard = token_pieces(
+        split,
+        np.arange(len(starts) + 1),
+        position=starts,
+        length=np.minimum(seq_len + 1, split.num_tokens - starts),
+        document=np.full(len(starts), -1),
+        first=np.ones(len(starts), bool),
+    )
+    return cut_at_documents(split, by_shard) if by_document else by_shard

@@ -41,10 +41,10 @@ class Tensors:
         made = {}
         for name in self.fields:  # a call for each of them would be a tenth of their time
             array = getattr(batch, name)
-            if array.flags.writeable:
-                made[name] = torch.from_numpy(array)
-            else:
+            if name in batch.shared:
                 made[name] = self._common_field(name, array)
+            else:
+                made[name] = torch.from_numpy(array)
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -52,7 +52,7 @@ class Tensors:
         return Tensors, (self.fields,)
 
     def _common_field(self, name: str, array: np.ndarray) -> torch.Tensor:
-        """Return a tensor of a read-only array, which torch would not share."""
+        """Return a tensor of a field that many batches share, and whose array is read-only."""
         kept = self._common.get(name)
         if kept is None or kept[0] is not array or kept[1]._version:
             kept = self._common[name] = (array, _repeated(array))
