@@ -27,7 +27,10 @@ ROOMS = {
     "torch": {"text", "store", "layouts", "rows", "order", "feed"},
     "jax": {"text", "store", "layouts", "rows", "order", "feed"},
     "grain": {"text", "store", "layouts", "rows", "order", "feed"},
-    "dropin": {"text", "store", "layouts", "rows", "order", "feed", "builder", "stream", "torch"},
+    "dropin": {
+        *("text", "store", "layouts", "rows", "order", "feed", "builder"),
+        *("inspect", "torch"),
+    },
 }
 ADAPTERS = {"torch", "jax", "grain"}  # each room of the framework of its name
 OUTSIDE = {"cli", "demo", "__main__", "__init__"}  # they may import every room

@@ -21,7 +21,7 @@ from tokenreel.text.tokenizers.train import train_tokenizer
 
 SOURCE = Path(__file__).parent.parent / "src"
 # Command lines themselves, what prints command lines to be typed, and a style sheet.
-SPEAK_OF_FLAGS = ("tokenreel/cli/", "tokenreel/demo/", "tokenreel/inspect/prepare.py",
+SPEAK_OF_FLAGS = ("tokenreel/cli/", "tokenreel/demo/", "tokenreel/dropin/mapped/prepare.py",
                   "niels_gpt/cache/cli.py", "tokenreel/builder/page_style.py")  # fmt: skip
 COMMAND = re.compile(r"\b(tokenreel|ray) [a-z][^\"')]*")  # a whole command, to be typed as it is
 FLAG = re.compile(r"(?<![\w-])--[a-z]")

@@ -18,7 +18,7 @@ from tokenreel.config.load import load
 from tokenreel.config.overrides import override
 from tokenreel.config.sizes import parse_size
 from tokenreel.dropin import load_data_config, load_training_config
-from tokenreel.dropin.data_config import DataConfig
+from tokenreel.dropin.mapped.data_config import DataConfig
 from tokenreel.feed.recipe import Phase
 from tokenreel.stream import read_config
 from tokenreel.text.chats import load_template, read_chat, render

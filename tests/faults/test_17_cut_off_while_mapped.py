@@ -19,9 +19,9 @@ import pytest
 from tests.feed.making import recipe_of, write_store
 
 from tokenreel import native
+from tokenreel.dropin.id_rows import IdRows
 from tokenreel.errors import DamageError, LimitError
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.ids import IdRows
 from tokenreel.feed.recipe import Recipe, Source
 from tokenreel.layouts.convert import convert
 from tokenreel.layouts.open_store import open_store

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from tests.feed.making import recipe_of, write_store
 
+from tokenreel.dropin.document_heads import DocumentHeads
+from tokenreel.dropin.id_rows import IdRows
 from tokenreel.errors import ConfigError, VocabularyError
 from tokenreel.feed import state
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.ids import IdRows
 from tokenreel.feed.recipe import Source
 from tokenreel.feed.run_end import Ending
 from tokenreel.feed.state import check_room, pack_changes, unpack_changes
-from tokenreel.rows.heads import Heads
 from tokenreel.testing import equal
 
 
@@ -106,11 +106,11 @@ def test_the_largest_id_of_the_dtype_pads_and_the_next_does_not(tmp_path: Path) 
     write_store(tmp_path / "s", [3], first_token=7)
     feed = Feed(recipe_of(Source(name="s", path=tmp_path / "s"), seq_len=4))
     split = feed.stores[0]["train"]
-    pieces = Heads(split=split, seq_len=4).pieces(np.arange(1))
-    inputs, labels = IdRows(split, 4).gather_padded(pieces, 65_535)
+    pieces = DocumentHeads(split, 4).pieces(np.arange(1))
+    inputs, labels = IdRows(split, 4).gather(pieces, pad_id=65_535)
     assert inputs.tolist() == [[7, 8, 9, 65_535]] and labels.tolist() == [[8, 9, 65_535, 65_535]]
     with pytest.raises(VocabularyError, match="does not fit the token dtype"):
-        IdRows(split, 4).gather_padded(pieces, 65_536)
+        IdRows(split, 4).gather(pieces, pad_id=65_536)
 
 
 @pytest.mark.parametrize(("steps", "said"), [(0, "0 steps"), (1, "1 step"), (2, "2 steps")])

@@ -12,7 +12,7 @@ import pytest
 from tokenreel import StoreWriter, open_store
 from tokenreel.errors import VocabularyError
 from tokenreel.inspect.installation import examine
-from tokenreel.inspect.prepare import prepare
+from tokenreel.dropin.mapped.prepare import prepare
 from tokenreel.inspect.store_facts import describe, length_histogram, sample_lengths
 
 MakeStore = Callable[..., Path]

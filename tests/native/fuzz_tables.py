@@ -53,7 +53,7 @@ class Fuzz:
 
     def run(self, cases: int) -> None:
         """Do so many cases, each of a kernel."""
-        ways = [self.plans, self.tables, self.gather, self.gather_ids, self.narrow, self.pack]
+        ways = [self.plans, self.tables, self.gather, self.narrow, self.pack]
         ways += [self.permute, self.lines, self.within]
         for number in range(cases):
             way = ways[number % len(ways)]
@@ -129,7 +129,7 @@ class Fuzz:
         return shards, kind, [np.array(array) for array in arrays]
 
     def gather(self) -> None:
-        """Rows of pieces that lie anywhere, with spans of anything."""
+        """Rows of pieces that lie anywhere, with spans of anything, or stored weights."""
         shards, kind, (offsets, buffer, start, length) = self._pieces()
         num = len(buffer)
         spans = np.concatenate(([0], np.cumsum(self._chance.integers(0, 3, num))))
@@ -145,15 +145,12 @@ class Fuzz:
             spanned[at] = self._cut(self._spoilt(spanned[at]))
         more = (*spanned, weights) if self._number(2) else (None,) * 4
         first = np.ones(num, bool)
-        self._kernels.gather(shards, kind, SEQ_LEN, 0, *pieces, first, *out, *more)
-
-    def gather_ids(self) -> None:
-        """The same, ids alone."""
-        shards, kind, pieces = self._pieces()
-        out = [np.empty((4, SEQ_LEN), np.int64) for _ in range(2)]
         stored = tuple(np.ones(len(shard), ("u1", "f4")[self._number(2)]) for shard in shards)
-        more = (np.empty((4, SEQ_LEN), np.float32), stored) if self._number(2) else ()
-        self._kernels.gather_ids(shards, kind, SEQ_LEN, 0, -100, *pieces, *out, *more)
+        stored = stored[: self._number(3) + 1] if self._number(2) else ()
+        if self._number(2):  # ids alone
+            pieces, out[2:4] = (offsets, None, buffer, start, length), [None, None]
+        shown = (*pieces, first, *out, *more)
+        self._kernels.gather(shards, kind, SEQ_LEN, 0, -100, stored, *shown)
 
     def narrow(self) -> None:
         """Ids of any type into fewer bytes, with and without ends."""

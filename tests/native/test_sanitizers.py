@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 # What is quick, and what belongs to it when there is time.
 TESTS = ["tests/native/test_narrow.py", "tests/feed/test_gather.py"]
 MORE_TESTS = [
-    "tests/feed/test_ids.py",
+    "tests/dropin/test_id_rows.py",
     "tests/feed/test_damaged_tables.py",
     "tests/native/test_any_within.py",
     "tests/feed/test_assemble.py",

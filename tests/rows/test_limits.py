@@ -14,14 +14,11 @@ from tests.rows.planning import LENGTHS, plan_folder, plan_of, rows_of, vouch
 
 from tokenreel import Feed, Source
 from tokenreel.errors import ConfigError, DamageError
-from tokenreel.feed.ids import IdRows
-from tokenreel.rows import heads, untrained, verified
-from tokenreel.rows.heads import Heads
+from tokenreel.rows import untrained, verified
 from tokenreel.rows.packed import Packed
 from tokenreel.rows.packing import MAX_CAPACITY
 from tokenreel.rows.plan_file import check_plan, open_plan
 from tokenreel.rows.plan_table import COLUMNS
-from tokenreel.rows.slices import Slices
 from tokenreel.rows.windows import Windows
 from tokenreel.store.file_arrays import ArrayFile
 from tokenreel.store.store import Store
@@ -113,16 +110,6 @@ def test_a_kept_window_right_behind_the_last_is_damage(chats: Store) -> None:
         else:
             with pytest.raises(DamageError, match="kept: a row of the plan leads nowhere"):
                 rows.pieces(np.arange(rows.num_rows))
-
-
-def test_a_slice_of_two_tokens_is_one_and_of_one_is_none(place: Place) -> None:
-    split = write_store(place(), [5])["train"]
-    assert Slices(split=split, num_slots=2).pieces(np.arange(2)).start.tolist() == [0, 2]
-    assert Slices(split=split, num_slots=5).num_rows == 1
-    with pytest.raises(ConfigError, match="a slice needs an input and a label"):
-        Slices(split=split, num_slots=1)
-    with pytest.raises(ConfigError, match="no shard has 6 tokens"):
-        Slices(split=split, num_slots=6)
 
 
 def test_a_plan_of_one_row_is_kept_and_opened(place: Place) -> None:
@@ -241,19 +228,6 @@ def test_a_column_that_vanishes_after_it_was_looked_at_is_damage(tmp_path: Path)
     file = ArrayFile(path=tmp_path / "lengths", dtype=COLUMNS["lengths"], count=3)
     with pytest.raises(DamageError, match="lengths: cannot be read: No such file or directory"):
         verified.load_columns([file], {"lengths": "0" * 64}, mode="mmap")
-
-
-@pytest.mark.parametrize("at_once", [1, 2, 3, 100])
-def test_heads_are_alike_however_many_documents_are_looked_at_at_once(
-    place: Place, at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    split = write_store(place(), [3, 0, 14, 1, 2, 30, 2])["train"]
-    monkeypatch.setattr(heads, "DOCUMENTS_AT_ONCE", at_once)
-    rows = Heads(split=split, seq_len=4, min_tokens=2)
-    assert rows.documents.tolist() == [0, 2, 4, 5, 6]
-    inputs, _ = IdRows(split, 4).gather(rows.pieces(np.arange(5)))
-    shown = [split.document(number).tokens[:4].tolist() for number in (0, 2, 4, 5, 6)]
-    assert inputs.tolist() == [[*tokens, 0, 0][:4] for tokens in shown]
 
 
 @pytest.mark.parametrize("hashed", [1, 8, 24, 1 << 22])

@@ -1,10 +1,10 @@
-"""Open the files of a cache: mapped, checked, never loaded; a face of `tokenreel.store`."""
+"""Open the files of a cache: mapped, checked, never loaded; a face of `tokenreel.dropin.caches`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tokenreel.layouts import cache_parts
+from tokenreel.dropin.caches import cache_parts
 from tokenreel.store.split import Split
 
 

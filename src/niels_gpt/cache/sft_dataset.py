@@ -1,8 +1,8 @@
 """Random examples of a fine-tuning cache, padded or cut: contract 002's sampler.
 
-A face of `tokenreel.rows.heads` and `tokenreel.feed.scanned`, whose `assistant_mask` says
-which targets are trained; padding never is. An example whose first T + 1 tokens hold
-nothing of an assistant gives a row of -100 only.
+A face of `tokenreel.dropin.caches.chat_ids`, whose `assistant_mask` says which targets are
+trained; padding never is. An example whose first T + 1 tokens hold nothing of an assistant
+gives a row of -100 only.
 
 The contract passes `eot_id` alone; the ids of the roles are those of meta.json beside the
 tokens (special_token_ids). Without one the assistant's id is `eot_id` - 1, as in the original
@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from niels_gpt.cache.mmap import open_examples
-from tokenreel.builder.torch_order import as_tensors, draw_rows
+from tokenreel.dropin.caches.cache_parts import special_ids
+from tokenreel.dropin.caches.chat_ids import gather_scanned
+from tokenreel.dropin.document_heads import DocumentHeads
+from tokenreel.dropin.torch_rows import draw_rows, on_device
 from tokenreel.errors import ConfigError
-from tokenreel.feed.scanned import gather_scanned
-from tokenreel.layouts.cache_parts import special_ids
-from tokenreel.rows.heads import Heads
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +46,7 @@ class SFTExampleDataset:
         self.eot_id = eot_id
         self._ids = special_ids(Path(tokens_path).parent, eot_id=eot_id, asst_id=asst_id)
         self.asst_id = self._ids.asst
-        self._examples = Heads(split=open_examples(tokens_path, idx_path), seq_len=T, min_tokens=1)
+        self._examples = DocumentHeads(open_examples(tokens_path, idx_path), T, min_tokens=1)
 
     def __len__(self) -> int:
         return self._examples.num_rows
@@ -60,4 +60,7 @@ class SFTExampleDataset:
         """Return x, y and y_masked, each (B, T) int64 on the device."""
         rows = draw_rows(len(self), B, generator=generator)
         scanned = gather_scanned(self._examples, rows, ids=self._ids)
-        return as_tensors(scanned.inputs, scanned.targets, scanned.labels, device=self.device)
+        tensors: tuple[torch.LongTensor, torch.LongTensor, torch.LongTensor] = on_device(
+            (scanned.inputs, scanned.targets, scanned.labels), self.device
+        )
+        return tensors

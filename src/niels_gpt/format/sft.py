@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypedDict, cast
 import numpy as np
 
 from niels_gpt.format.messages import normalize_messages
+from tokenreel.dropin.caches.cache_parts import SpecialIds
+from tokenreel.dropin.caches.chat_ids import assistant_mask, oldest_pairs
 from tokenreel.errors import ConfigError, InputError, MissingExtraError
-from tokenreel.feed.scanned import assistant_mask
-from tokenreel.layouts.cache_parts import SpecialIds
-from tokenreel.text.chats.pairs import oldest_pairs
 from tokenreel.text.chats.render import render
 from tokenreel.text.chats.shapes import read_chat
 from tokenreel.text.chats.templates import DEFAULT_SYSTEM_TEXT, NGPT
@@ -95,10 +94,10 @@ def sft_loss_mask_for_ids(
 ) -> list[bool]:
     """Return True for assistant content and the end-of-turn that ends it, False elsewhere.
 
-    Found by scanning, by the rule of `tokenreel.feed.scanned.assistant_mask`, which contract
-    002 uses too: a span opens behind `asst_id` and closes with the next `eot_id`, or in
-    front of a role id that comes first. There the contract contradicts itself; this way
-    role ids and other speakers' content are never trained.
+    Found by scanning, by the rule of `tokenreel.dropin.caches.chat_ids.assistant_mask`,
+    which contract 002 uses too: a span opens behind `asst_id` and closes with the next
+    `eot_id`, or in front of a role id that comes first. There the contract contradicts
+    itself; this way role ids and other speakers' content are never trained.
     """
     special = SpecialIds(roles=(sys_id, usr_id, asst_id), asst=asst_id, eot=eot_id)
     return assistant_mask(np.array([ids], np.int64), ids=special)[0].tolist()

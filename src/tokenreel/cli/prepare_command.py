@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from tokenreel.cli.output import count, emit, facts_table, size
-from tokenreel.inspect.prepare import contract_flags, prepare
+from tokenreel.dropin.mapped.prepare import contract_flags, prepare
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

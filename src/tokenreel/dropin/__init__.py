@@ -1,36 +1,43 @@
-"""Other projects' interfaces, exactly, over the core; they need torch.
+"""Other projects' interfaces, exactly, over the core; those named here need torch.
 
-contract 000   GPTEpisodeDataLoader, GPTDataLoader, make_loader, load_training_config
-contract 003   MemoryMappedDataset, MixtureDataset, DistributedSampler, MixtureSampler,
-               StatefulDataLoader, load_data_config, make_pipeline, make_recipe
+episodes/   contract 000: GPTEpisodeDataLoader, GPTDataLoader, make_loader, load_training_config
+caches/     contracts 001 and 002: what the package niels_gpt is made of
+mapped/     contract 003: MemoryMappedDataset, MixtureDataset, DistributedSampler, MixtureSampler,
+            StatefulDataLoader, load_data_config, make_pipeline, make_recipe
+*.py        what several of them share
+
+docs/contracts.md says which logic of its own each has. A name is loaded when it is first used:
+the caches need no torch before they draw.
 """
 
 from __future__ import annotations
 
-from tokenreel.errors import MissingExtraError
+import importlib
+from typing import TYPE_CHECKING, Any
 
-try:
-    import torch as _torch  # noqa: F401 - what follows cannot do without
-except ImportError as error:
-    raise MissingExtraError("torch", extra="torch", purpose="tokenreel.dropin") from error
+from tokenreel.dropin.torch_rows import import_torch
 
-from tokenreel.dropin.data_config import (
-    DataConfig,
-    DatasetSource,
-    TrainingPhase,
-    load_data_config,
-)
-from tokenreel.dropin.episodes import GPTEpisodeDataLoader
-from tokenreel.dropin.loader import make_loader
-from tokenreel.dropin.mapped import MemoryMappedDataset
-from tokenreel.dropin.mixed import MixtureDataset
-from tokenreel.dropin.mixture_sampler import MixtureSampler
-from tokenreel.dropin.phases import Phases
-from tokenreel.dropin.pipeline import Pipeline, make_pipeline, make_recipe
-from tokenreel.dropin.samplers import DistributedSampler
-from tokenreel.dropin.stateful import StatefulDataLoader
-from tokenreel.dropin.stream import GPTDataLoader
-from tokenreel.dropin.training import TrainingConfig, load_training_config
+if TYPE_CHECKING:
+    from tokenreel.dropin.episodes.episode_loader import GPTEpisodeDataLoader, make_loader
+    from tokenreel.dropin.episodes.token_loader import GPTDataLoader
+    from tokenreel.dropin.episodes.training_config import TrainingConfig, load_training_config
+    from tokenreel.dropin.mapped.data_config import (
+        DataConfig,
+        DatasetSource,
+        TrainingPhase,
+        load_data_config,
+    )
+    from tokenreel.dropin.mapped.mapped_dataset import MemoryMappedDataset
+    from tokenreel.dropin.mapped.mapped_pipeline import (
+        Phases,
+        Pipeline,
+        make_pipeline,
+        make_recipe,
+    )
+    from tokenreel.dropin.mapped.mixture_dataset import MixtureDataset
+    from tokenreel.dropin.mapped.mixture_sampler import MixtureSampler
+    from tokenreel.dropin.mapped.samplers import DistributedSampler
+    from tokenreel.dropin.mapped.stateful_loader import StatefulDataLoader
 
 __all__ = [
     "DataConfig",
@@ -52,3 +59,37 @@ __all__ = [
     "make_pipeline",
     "make_recipe",
 ]
+
+_PLACES = {
+    "DataConfig": "mapped.data_config",
+    "DatasetSource": "mapped.data_config",
+    "DistributedSampler": "mapped.samplers",
+    "GPTDataLoader": "episodes.token_loader",
+    "GPTEpisodeDataLoader": "episodes.episode_loader",
+    "MemoryMappedDataset": "mapped.mapped_dataset",
+    "MixtureDataset": "mapped.mixture_dataset",
+    "MixtureSampler": "mapped.mixture_sampler",
+    "Phases": "mapped.mapped_pipeline",
+    "Pipeline": "mapped.mapped_pipeline",
+    "StatefulDataLoader": "mapped.stateful_loader",
+    "TrainingConfig": "episodes.training_config",
+    "TrainingPhase": "mapped.data_config",
+    "load_data_config": "mapped.data_config",
+    "load_training_config": "episodes.training_config",
+    "make_loader": "episodes.episode_loader",
+    "make_pipeline": "mapped.mapped_pipeline",
+    "make_recipe": "mapped.mapped_pipeline",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import_torch()
+    value = getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

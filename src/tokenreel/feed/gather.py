@@ -2,7 +2,8 @@
 
 The stream of a row is its pieces end to end, at most T + 1 tokens. Inputs are its
 first T tokens, labels its last T. A label is -100 where its token begins a segment,
-weighs 0, or is padding, which is known by position and never by value. The kernel
+weighs 0, or is padding, which is known by position and never by value. Where nobody asks
+for segments and positions (GatheredIds), a slot is 16 bytes and not 28. The kernel
 (native/feed.c) releases the GIL; the numpy reference says what it does.
 """
 
@@ -30,6 +31,15 @@ class Spans:
     start: np.ndarray
     stop: np.ndarray
     weight: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatheredIds:
+    """Inputs and labels of some rows, [rows, T] int64; weights, float32, if they are asked for."""
+
+    input_ids: np.ndarray
+    labels: np.ndarray
+    loss_weights: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,21 +74,34 @@ def empty_rows(num_rows: int, seq_len: int) -> Gathered:
 def gather(
     shards: tuple[np.ndarray, ...],
     pieces: Pieces,
-    out: Gathered,
+    out: Gathered | GatheredIds,
     *,
-    out_row: np.ndarray,
     buffer: np.ndarray,
     spans: Spans | None,
     pad_id: int,
+    label_pad: int = IGNORED,
+    out_row: np.ndarray | None = None,
+    stored: tuple[np.ndarray, ...] = (),
 ) -> None:
     """Fill the rows `out_row` of `out`; `buffer` says which of `shards` each piece is in.
 
-    `spans` None: every token weighs 1.
+    `out_row` None: the first rows, in their order. `spans` None: every token weighs 1, or what
+    `stored` says, which has a uint8 or a float32 for each token of each shard: those come out
+    as they are, NaN too, and labels are the tokens whatever they weigh. What is left of a row
+    is `pad_id` in inputs and `label_pad` in labels.
     """
     extension = native.extension()
     if extension is None:
         gather_reference(
-            shards, pieces, out, out_row=out_row, buffer=buffer, spans=spans, pad_id=pad_id
+            shards,
+            pieces,
+            out,
+            buffer=buffer,
+            spans=spans,
+            pad_id=pad_id,
+            label_pad=label_pad,
+            out_row=out_row,
+            stored=stored,
         )
         return
     dtype = shards[0].dtype
@@ -87,16 +110,17 @@ def gather(
         f"{dtype.kind}{dtype.itemsize}",
         out.input_ids.shape[1],
         pad_id,
+        label_pad,
+        stored,
         _contiguous(pieces.row_offsets),
-        _contiguous(out_row),
+        None if out_row is None else _contiguous(out_row),
         _contiguous(buffer),
         _contiguous(pieces.start),
         _contiguous(pieces.length),
         np.ascontiguousarray(pieces.first),
         out.input_ids,
         out.labels,
-        out.segment_ids,
-        out.position_ids,
+        *((out.segment_ids, out.position_ids) if isinstance(out, Gathered) else (None, None)),
         out.loss_weights,
         *(
             (None, None, None, None)
@@ -109,38 +133,42 @@ def gather(
 def gather_reference(
     shards: tuple[np.ndarray, ...],
     pieces: Pieces,
-    out: Gathered,
+    out: Gathered | GatheredIds,
     *,
-    out_row: np.ndarray,
     buffer: np.ndarray,
     spans: Spans | None,
     pad_id: int,
+    label_pad: int = IGNORED,
+    out_row: np.ndarray | None = None,
+    stored: tuple[np.ndarray, ...] = (),
 ) -> None:
     """Do the same row by row, stream first, then shift."""
     seq_len = out.input_ids.shape[1]
-    for row, target in enumerate(out_row.tolist()):
+    for row, target in enumerate(range(pieces.num_rows) if out_row is None else out_row.tolist()):
         tokens = np.full(seq_len + 1, pad_id, np.int64)
         segments, positions = np.zeros(seq_len + 1, np.int32), np.zeros(seq_len + 1, np.int32)
-        weights = np.zeros(seq_len + 1, np.float32)
+        weights, is_label = np.zeros(seq_len + 1, np.float32), np.zeros(seq_len + 1, bool)
         at, segment, position = 0, 0, 0
         for p in range(pieces.row_offsets[row], pieces.row_offsets[row + 1]):
-            length = int(pieces.length[p])
-            here = slice(at, at + length)
+            start, length = int(pieces.start[p]), int(pieces.length[p])
+            here, there = slice(at, at + length), slice(start, start + length)
             if pieces.first[p]:
                 segment, position = segment + 1, 0
-            start = int(pieces.start[p])
-            tokens[here] = shards[buffer[p]][start : start + length]
+            tokens[here] = shards[buffer[p]][there]
             segments[here] = segment
             positions[here] = position + np.arange(length)
-            weights[here] = _piece_weights(p, length, spans)
+            weights[here] = stored[buffer[p]][there] if stored else _piece_weights(p, length, spans)
+            is_label[here] = True if stored else weights[here] > 0
             if pieces.first[p] and length:
-                weights[at] = 0
+                weights[at], is_label[at] = 0, False
             at, position = at + length, position + length
         out.input_ids[target] = tokens[:-1]
-        out.segment_ids[target] = segments[:-1]
-        out.position_ids[target] = positions[:-1]
-        out.loss_weights[target] = weights[1:]
-        out.labels[target] = np.where(weights[1:] > 0, tokens[1:], IGNORED)
+        out.labels[target] = np.where(is_label[1:], tokens[1:], IGNORED)
+        out.labels[target, max(at - 1, 0) :] = label_pad
+        if out.loss_weights is not None:
+            out.loss_weights[target] = weights[1:]
+        if isinstance(out, Gathered):
+            out.segment_ids[target], out.position_ids[target] = segments[:-1], positions[:-1]
 
 
 def _piece_weights(piece: int, length: int, spans: Spans | None) -> np.ndarray:

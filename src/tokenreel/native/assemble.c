@@ -72,7 +72,8 @@ PyObject *tokenreel_assemble(PyObject *self, PyObject *args) {
         PyErr_SetString(PyExc_ValueError, "assemble: buffer sizes do not fit");
         goto done;
     }
-    tokenreel_output out = {.seq_len = seq_len, .pad = pad, .inputs = v[INPUTS].buf,
+    tokenreel_output out = {.seq_len = seq_len, .pad = pad, .label_pad = TOKENREEL_IGNORED,
+                            .inputs = v[INPUTS].buf,
                             .labels = v[LABELS].buf, .segments = v[SEGMENTS].buf,
                             .positions = v[POSITIONS].buf, .weights = v[WEIGHTS].buf,
                             .mask = v[MASK].buf, .threads = threads};

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define IGNORED (-100)
-
 int tokenreel_allocate_rows(tokenreel_rows *rows, Py_ssize_t num_rows) {
     *rows = (tokenreel_rows){.num_rows = num_rows};
     rows->row_offsets = malloc((size_t)(num_rows + 1) * sizeof *rows->row_offsets);
@@ -82,7 +80,8 @@ WIDEN(widen_i16, int16_t)
 WIDEN(widen_i32, int32_t)
 WIDEN(widen_i64, int64_t)
 
-void tokenreel_widen(int kind, const void *from, int64_t *to, int64_t *too, Py_ssize_t count) {
+/* Tokens of a kind into one array, or two at once. */
+static void widen(int kind, const void *from, int64_t *to, int64_t *too, Py_ssize_t count) {
     switch (kind) {
     case 1: widen_u8(from, to, too, count); break;
     case 2: widen_u16(from, to, too, count); break;
@@ -110,20 +109,22 @@ VECTORISED static void repeat(int64_t *to, int64_t id, Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < count; i++) to[i] = id;
 }
 
-void tokenreel_repeat(int64_t *to, int64_t id, Py_ssize_t count) { repeat(to, id, count); }
-
 #define STORED(NAME, TYPE)                                                                     \
     VECTORISED static void NAME(const void *stored, int64_t *labels, float *weights,           \
                                 Py_ssize_t count) {                                            \
         const TYPE *from = stored;                                                             \
         for (Py_ssize_t i = 0; i < count; i++) {                                               \
-            labels[i] = from[i] > 0 ? labels[i] : IGNORED;                                     \
+            labels[i] = from[i] > 0 ? labels[i] : TOKENREEL_IGNORED;                                     \
             if (weights) weights[i] = from[i] > 0 ? (float)from[i] : 0.0f;                     \
         }                                                                                      \
     }
 
 STORED(weigh_u8, uint8_t)
 STORED(weigh_f32, float)
+
+VECTORISED static void show_u8(float *to, const uint8_t *from, Py_ssize_t count) {
+    for (Py_ssize_t i = 0; i < count; i++) to[i] = from[i];
+}
 
 /* A row that is being filled: where its slots are and how far it has come. */
 typedef struct {
@@ -138,11 +139,11 @@ typedef struct {
 /* Tokens start to stop of a piece into one array, or two: `to` and `too` are for the first of them. */
 static void put_tokens(const tokenreel_piece *p, int64_t *to, int64_t *too, int64_t start, int64_t stop) {
     const char *from = p->tokens + start * tokenreel_size_of(p->kind);
-    if (start < stop) tokenreel_widen(p->kind, from, to, too, stop - start);
+    if (start < stop) widen(p->kind, from, to, too, stop - start);
 }
 
 static void ignore(const lane *l, int64_t slot, int64_t count) {
-    tokenreel_repeat(l->labels + slot, IGNORED, count);
+    repeat(l->labels + slot, TOKENREEL_IGNORED, count);
     if (l->weights) put_weight(l->weights + slot, 0, count);
 }
 
@@ -166,7 +167,12 @@ static void put_weights(const lane *l, const tokenreel_piece *p, int64_t start, 
     int64_t slot = l->at + start - 1;
     float *weights = l->weights ? l->weights + slot : NULL;
     if (start >= stop) return;
-    if (p->stored && p->stored_bytes == 1)
+    if (p->stored && !p->weighed) { /* shown as they are, whatever they are */
+        if (weights && p->stored_bytes == 1)
+            show_u8(weights, (const uint8_t *)p->stored + start, stop - start);
+        else if (weights)
+            memcpy(weights, p->stored + start * 4, (size_t)(stop - start) * 4);
+    } else if (p->stored && p->stored_bytes == 1)
         weigh_u8(p->stored + start, l->labels + slot, weights, stop - start);
     else if (p->stored)
         weigh_f32(p->stored + start * 4, l->labels + slot, weights, stop - start);
@@ -206,14 +212,19 @@ typedef struct {
     int64_t at;
 } cursor;
 
+PREFETCHING void announce_bytes(const char *from, int64_t count) {
+    PREFETCH(from + count - 1);
+    for (const char *stop = from + count; from < stop; from += 64) PREFETCH(from);
+}
+
 static void announce(cursor *c) {
     while (c->piece < c->end && c->piece->length == 0) c->piece++;
     if (c->piece == c->end) return;
     int size = tokenreel_size_of(c->piece->kind);
     int64_t rest = c->piece->length - c->at, count = rest < BLOCK ? rest : BLOCK;
-    const char *from = c->piece->tokens + c->at * size, *stop = from + count * size;
-    for (; from < stop; from += 64) PREFETCH(from);
-    PREFETCH(stop - 1);
+    announce_bytes(c->piece->tokens + c->at * size, count * size);
+    if (c->piece->stored)
+        announce_bytes(c->piece->stored + c->at * c->piece->stored_bytes, count * c->piece->stored_bytes);
     c->at += count;
     if (c->at == c->piece->length) c->piece++, c->at = 0;
 }
@@ -233,15 +244,18 @@ static void fill_piece(lane *l, const tokenreel_piece *p, const tokenreel_span *
     l->at += p->length;
 }
 
-static void fill_rest(const lane *l, int64_t pad) {
+static void fill_rest(const lane *l, int64_t pad, int64_t label_pad) {
     int64_t rest = l->width - l->at, last = l->at > 0 ? l->at - 1 : 0;
     if (rest > 0) {
-        tokenreel_repeat(l->inputs + l->at, pad, rest);
+        repeat(l->inputs + l->at, pad, rest);
         if (l->segments) put_segment(l->segments + l->at, 0, rest);
         if (l->positions) put_segment(l->positions + l->at, 0, rest);
         if (l->mask) memset(l->mask + l->at, 0, (size_t)rest);
     }
-    if (last < l->width) ignore(l, last, l->width - last);
+    if (last < l->width) {
+        repeat(l->labels + last, label_pad, l->width - last);
+        if (l->weights) put_weight(l->weights + last, 0, l->width - last);
+    }
 }
 
 static void fill_rows(const tokenreel_rows *rows, const tokenreel_output *out, Py_ssize_t start,
@@ -258,7 +272,7 @@ static void fill_rows(const tokenreel_rows *rows, const tokenreel_output *out, P
         if (out->mask) l.mask = out->mask + slot;
         for (Py_ssize_t p = offsets[r]; p < offsets[r + 1]; p++)
             fill_piece(&l, &rows->pieces[p], rows->spans, &ahead);
-        fill_rest(&l, out->pad);
+        fill_rest(&l, out->pad, out->label_pad);
     }
 }
 

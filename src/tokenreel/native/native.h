@@ -3,8 +3,8 @@
  * Kernels take buffers (never numpy objects), check every size before the loop, and release the GIL
  * inside it. One file for each thing: store.c narrows, order.c shuffles and mixes, rows.c packs,
  * request.c and lookup.c find the pieces of rows, feed.c fills rows with them (threads.c shares them
- * out), gather.c, ids.c and assemble.c are the kernels that do so. mapping.c maps files, guard.c reads
- * them though they may be cut off meanwhile.
+ * out), gather.c and assemble.c are the kernels that do so. mapping.c maps files, guard.c reads them
+ * though they may be cut off meanwhile.
  */
 #ifndef TOKENREEL_NATIVE_H
 #define TOKENREEL_NATIVE_H
@@ -104,10 +104,7 @@ PyObject *tokenreel_carry(PyObject *self, PyObject *args);
 /* rows.c */
 PyObject *tokenreel_pack(PyObject *self, PyObject *args);
 
-/* feed.c: tokens of a kind (item size, negative if signed) into one array, or two at once */
-void tokenreel_widen(int kind, const void *from, int64_t *to, int64_t *too, Py_ssize_t count);
-void tokenreel_repeat(int64_t *to, int64_t id, Py_ssize_t count);
-
+/* The bytes of a token of a kind: its item size, negative if signed */
 static inline int tokenreel_size_of(int kind) { return kind < 0 ? -kind : kind; }
 
 /* feed.c: rows as pieces, ready to be copied */
@@ -124,7 +121,8 @@ typedef struct {
     int8_t kind;                       /* item size of the tokens, negative if they are signed */
     int8_t stored_bytes;               /* 1: uint8, 4: float32 */
     uint8_t begins;                    /* a segment begins here */
-    uint8_t weighed;                   /* 0: every token weighs 1, else by spans or stored weights */
+    uint8_t weighed;                   /* by spans or stored weights; 0: every token is a label, and
+                                          weighs 1, or what is stored */
 } tokenreel_piece;
 
 typedef struct {
@@ -137,9 +135,11 @@ typedef struct {
     int64_t *missing;                  /* places of shards that are not open */
 } tokenreel_rows;
 
+#define TOKENREEL_IGNORED (-100)       /* a label that is not trained */
+
 typedef struct {
     Py_ssize_t seq_len;
-    int64_t pad;
+    int64_t pad, label_pad;            /* what is left of a row, in inputs and in labels */
     const int64_t *out_row;            /* NULL: row r is put where row r is */
     int64_t *inputs, *labels;
     int32_t *segments, *positions;     /* may be NULL */
@@ -157,22 +157,8 @@ int tokenreel_add_missing(tokenreel_rows *rows, int64_t shard);
 int tokenreel_allocate_rows(tokenreel_rows *rows, Py_ssize_t num_rows);
 void tokenreel_free_rows(tokenreel_rows *rows);
 
-/* gather.c: pieces that were looked up before; row r has pieces row_offsets[r] to row_offsets[r + 1] */
-typedef struct {
-    const int64_t *row_offsets, *buffer, *start, *length; /* buffer: which of the shards it is in */
-    const Py_buffer *shards;
-    int8_t kind;                                          /* as that of a tokenreel_piece */
-    Py_ssize_t num_rows, num_pieces, num_shards;
-} tokenreel_found;
-
-int tokenreel_check_found(const tokenreel_found *f, Py_ssize_t width);
-int8_t tokenreel_kind_of(const char *kind);
-Py_buffer *tokenreel_take_all(PyObject *tuple);
-void tokenreel_give_back(Py_buffer *views, Py_ssize_t count);
+/* gather.c */
 PyObject *tokenreel_gather(PyObject *self, PyObject *args);
-
-/* ids.c */
-PyObject *tokenreel_gather_ids(PyObject *self, PyObject *args);
 
 /* lookup.c: the tables of feed/kernel_tables.py, all int64; what is called an address is one */
 typedef struct {

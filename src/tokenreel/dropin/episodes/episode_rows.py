@@ -15,17 +15,15 @@ the same with every version and on every machine. It takes 1 ms for 50,000 episo
 from __future__ import annotations
 
 import logging
-from functools import partial
 
 import numpy as np
 
-from tokenreel.dropin.training import TrainingConfig
+from tokenreel.dropin.document_heads import DocumentHeads
+from tokenreel.dropin.episodes.draws import Draws
+from tokenreel.dropin.episodes.training_config import TrainingConfig
+from tokenreel.dropin.id_rows import IdRows
 from tokenreel.errors import ConfigError, DamageError
-from tokenreel.feed.ids import IdRows
 from tokenreel.layouts.episode_files import MASK, records_of
-from tokenreel.order.ahead import Ahead
-from tokenreel.order.draws import draw
-from tokenreel.rows.heads import Heads
 from tokenreel.seeds import derive_key
 from tokenreel.store.shard import Shard
 from tokenreel.store.split import Split
@@ -47,9 +45,7 @@ class EpisodeRows:
         self.has_mask = split.has_weights
         self._settings = settings
         self._seq_len, self._batch_size = settings.block_size or 0, settings.batch_size or 0
-        self._heads = Heads(
-            split=split, seq_len=self._seq_len, min_tokens=settings.episode_min_tokens
-        )
+        self._heads = DocumentHeads(split, self._seq_len, min_tokens=settings.episode_min_tokens)
         # Documents are numbered by where they start, which episodes.idx need not follow.
         episode_ids = records_of(split)[self._heads.documents]
         self._by_id = None if _ascends(episode_ids) else np.argsort(episode_ids)
@@ -59,7 +55,7 @@ class EpisodeRows:
         # An epoch that fills no batch cannot drop its rest: nothing would ever be shown.
         self._drops_rest = settings.epoch_drop_last and self.num_rows >= self._batch_size
         key = derive_key("episodes", settings.epoch_seed, name)
-        self._drawn = Ahead(partial(draw, num_rows=self.num_rows, key=key))
+        self._drawn = Draws(self.num_rows, key=key)
         self._ids = IdRows(split, self._seq_len)
         masks = [shard.weight_file for shard in split.shards if shard.weight_file is not None]
         self._floats = any(file.dtype.kind == "f" for file in masks)
@@ -188,8 +184,8 @@ class EpisodeRows:
         """Return x, y and, where there is one, the mask of y, float32; all [rows, T]."""
         pieces = self._heads.pieces(rows if self._by_id is None else self._by_id[rows])
         if not self.has_mask:
-            return self._ids.gather_padded(pieces, self.pad_id)
-        x, y, mask = self._ids.gather_weighed(pieces, self.pad_id)
+            return self._ids.gather(pieces, pad_id=self.pad_id)
+        x, y, mask = self._ids.gather_weighed(pieces, pad_id=self.pad_id)
         if self._floats and not (mask.min() >= 0 and mask.max() < np.inf):  # NaN is neither
             raise DamageError(
                 "a mask is negative or not a number",

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from tokenreel.config.hints import brief
-from tokenreel.dropin.samplers import RankSampler
-from tokenreel.dropin.state import count_of
+from tokenreel.dropin.mapped.samplers import RankSampler
+from tokenreel.dropin.saved_state import count_of
 from tokenreel.errors import ConfigError
 from tokenreel.order.order import Order, SourceRows
 from tokenreel.order.schedule import normalised

@@ -1,4 +1,4 @@
-"""Heads of documents and equal slices of shards: the rows of contracts 000 and 003."""
+"""Heads of documents: the rows of contracts 000 and 002."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tests.feed.making import scratch
 from tests.rows.corpora import write_store
 
 from tokenreel import native
+from tokenreel.dropin import document_heads
+from tokenreel.dropin.document_heads import DocumentHeads
+from tokenreel.dropin.id_rows import IdRows
 from tokenreel.errors import ConfigError, VocabularyError
-from tokenreel.feed.ids import IdRows
-from tokenreel.rows.heads import Heads
-from tokenreel.rows.slices import Slices
 
 
 @pytest.fixture(params=["native", "numpy"])
@@ -38,9 +38,9 @@ def test_heads_are_the_first_tokens_of_every_document_that_is_long_enough(
             return
         if not kept:
             with pytest.raises(ConfigError, match="no document is long enough"):
-                Heads(split=split, seq_len=seq_len, min_tokens=min_tokens)
+                DocumentHeads(split, seq_len, min_tokens=min_tokens)
             return
-        heads = Heads(split=split, seq_len=seq_len, min_tokens=min_tokens)
+        heads = DocumentHeads(split, seq_len, min_tokens=min_tokens)
         assert heads.documents.tolist() == kept and heads.num_rows == len(kept)
         rows = np.random.default_rng(0).integers(0, len(kept), 5)
         pieces = heads.pieces(rows)
@@ -55,13 +55,13 @@ def test_heads_are_the_first_tokens_of_every_document_that_is_long_enough(
 def test_min_tokens_below_one_is_refused(tmp_path):
     split = write_store(tmp_path / "s", [3])["train"]
     with pytest.raises(ConfigError, match="bad min_tokens"):
-        Heads(split=split, seq_len=4, min_tokens=0)
+        DocumentHeads(split, 4, min_tokens=0)
 
 
 def test_padding_may_be_a_token_like_any_other(tmp_path, kernel):
     split = write_store(tmp_path / "s", [3, 6, 1, 5], shard_bytes=1024)["train"]
-    heads = Heads(split=split, seq_len=4, min_tokens=1)
-    inputs, labels = IdRows(split, 4).gather_padded(heads.pieces(np.arange(4)), 7)
+    heads = DocumentHeads(split, 4, min_tokens=1)
+    inputs, labels = IdRows(split, 4).gather(heads.pieces(np.arange(4)), pad_id=7)
     for row in range(4):
         tokens = [*split.document(row).tokens.tolist(), 7, 7, 7, 7]
         assert inputs[row].tolist() == tokens[:4] and labels[row].tolist() == tokens[1:5]
@@ -69,26 +69,19 @@ def test_padding_may_be_a_token_like_any_other(tmp_path, kernel):
 
 def test_an_id_to_pad_with_that_does_not_fit_the_dtype_is_refused_and_never_wraps(tmp_path):
     split = write_store(tmp_path / "s", [3], vocab_size=100)["train"]
-    heads = Heads(split=split, seq_len=4)
+    heads = DocumentHeads(split, 4)
     with pytest.raises(VocabularyError, match=r"does not fit the token dtype \(expected 0 to 65,5"):
-        IdRows(split, 4).gather_padded(heads.pieces(np.arange(1)), 65_536)
+        IdRows(split, 4).gather(heads.pieces(np.arange(1)), pad_id=65_536)
 
 
-def test_slices_stay_within_their_shard(tmp_path, kernel):
-    split = write_store(tmp_path / "s", [30])["train"]  # shards of 12 tokens
-    slices = Slices(split=split, num_slots=5)
-    assert slices.num_rows == 2 + 2 + 1
-    pieces = slices.pieces(np.array([4, 1, 2]))
-    assert pieces.shard.tolist() == [2, 0, 1] and pieces.start.tolist() == [0, 5, 0]
-    assert set(pieces.length.tolist()) == {5}
-    inputs, labels = IdRows(split, 4).gather(pieces)
-    for row, start in enumerate((24, 5, 12)):
-        tokens = split.read(start, start + 5).tolist()
-        assert (inputs[row].tolist(), labels[row].tolist()) == (tokens[:-1], tokens[1:])
-
-
-@pytest.mark.parametrize("row", [-1, 5, 2**62])
-def test_a_slice_that_is_not_there_is_an_index_error(tmp_path, row):
-    slices = Slices(split=write_store(tmp_path / "s", [30])["train"], num_slots=5)
-    with pytest.raises(IndexError, match="no such row among 5"):
-        slices.pieces(np.array([0, row]))
+@pytest.mark.parametrize("at_once", [1, 2, 3, 100])
+def test_heads_are_alike_however_many_documents_are_looked_at_at_once(
+    tmp_path, at_once, monkeypatch
+):
+    split = write_store(tmp_path / "s", [3, 0, 14, 1, 2, 30, 2])["train"]
+    monkeypatch.setattr(document_heads, "DOCUMENTS_AT_ONCE", at_once)
+    rows = DocumentHeads(split, 4, min_tokens=2)
+    assert rows.documents.tolist() == [0, 2, 4, 5, 6]
+    inputs, _ = IdRows(split, 4).gather(rows.pieces(np.arange(5)))
+    shown = [split.document(number).tokens[:4].tolist() for number in (0, 2, 4, 5, 6)]
+    assert inputs.tolist() == [[*tokens, 0, 0][:4] for tokens in shown]

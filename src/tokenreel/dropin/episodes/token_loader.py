@@ -8,24 +8,22 @@ state is a count, and the same seed gives the same batches on every machine.
 from __future__ import annotations
 
 import logging
-from functools import partial
 from os import PathLike
 from typing import Any
 
 import numpy as np
 import torch
 
-from tokenreel.dropin.device import on_device
-from tokenreel.dropin.state import VERSION, check_identity, check_version, count_of, part_of
-from tokenreel.dropin.training import settings_of
-from tokenreel.dropin.vocabulary import check_ids, vocab_size_of
+from tokenreel.dropin.episodes.draws import Draws
+from tokenreel.dropin.episodes.training_config import settings_of
+from tokenreel.dropin.id_rows import IdRows
+from tokenreel.dropin.saved_state import VERSION, check_identity, check_version, count_of, part_of
+from tokenreel.dropin.shard_windows import one_piece_each
+from tokenreel.dropin.tokenizer_facts import check_ids, vocab_size_of
+from tokenreel.dropin.torch_rows import on_device
 from tokenreel.errors import ConfigError
-from tokenreel.feed.ids import IdRows
 from tokenreel.layouts.open_store import open_store
-from tokenreel.order.ahead import Ahead
-from tokenreel.order.draws import draw
 from tokenreel.rows.ranges import token_pieces
-from tokenreel.rows.slices import one_piece_each
 from tokenreel.seeds import derive_key
 from tokenreel.store.split import Split
 
@@ -109,7 +107,7 @@ class _RandomWindows:
     def __init__(self, split: Split, seq_len: int, key: int) -> None:
         self._split, self._num_slots = split, seq_len + 1
         self._num_windows = split.num_tokens - seq_len
-        self._starts = Ahead(partial(draw, num_rows=self._num_windows, key=key))
+        self._starts = Draws(self._num_windows, key=key)
         self._ids = IdRows(split, seq_len)
 
     def gather(self, begin: int, count: int) -> tuple[np.ndarray, np.ndarray]:

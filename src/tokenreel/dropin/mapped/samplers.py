@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tokenreel.dropin.state import check_identity, check_version, count_of
+from tokenreel.dropin.saved_state import check_identity, check_version, count_of
 from tokenreel.errors import ConfigError
 from tokenreel.feed.agreement import claim
 from tokenreel.order.order import VERSIONS, Order, SourceRows

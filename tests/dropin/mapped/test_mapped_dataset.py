@@ -236,7 +236,7 @@ def test_the_log_says_what_was_opened(tmp_path, caplog):
 def test_prepared_flags_open_what_was_prepared(tmp_path: Path) -> None:
     from tokenreel.config.load import load
     from tokenreel.dropin import DataConfig
-    from tokenreel.inspect.prepare import prepare
+    from tokenreel.dropin.mapped.prepare import prepare
 
     put_files(tmp_path / "s" / "train", {"a.bin": range(8)})
     put_files(tmp_path / "s" / "val", {"a.bin": range(4)})

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from tokenreel.dropin.data_config import DataConfig
-from tokenreel.dropin.mapped import MemoryMappedDataset
-from tokenreel.dropin.mixed import MixtureDataset
-from tokenreel.dropin.samplers import DistributedSampler, RankSampler
-from tokenreel.dropin.state import check_identity, count_of, part_of
+from tokenreel.dropin.mapped.data_config import DataConfig
+from tokenreel.dropin.mapped.mapped_dataset import MemoryMappedDataset
+from tokenreel.dropin.mapped.mixture_dataset import MixtureDataset
+from tokenreel.dropin.mapped.samplers import DistributedSampler, RankSampler
+from tokenreel.dropin.saved_state import check_identity, count_of, part_of
 from tokenreel.errors import ConfigError
 
 OWNER = "data loader"

@@ -26,12 +26,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from tokenreel.dropin.slice_batches import SliceBatches, mark_documents
-from tokenreel.dropin.state import count_of
-from tokenreel.dropin.token_files import open_token_files
-from tokenreel.dropin.vocabulary import check_ids
+from tokenreel.dropin.id_rows import IdRows
+from tokenreel.dropin.mapped.token_files import open_token_files
+from tokenreel.dropin.saved_state import count_of
+from tokenreel.dropin.shard_windows import ShardWindows, one_piece_each
+from tokenreel.dropin.tokenizer_facts import check_ids
 from tokenreel.errors import ConfigError
-from tokenreel.rows.slices import Slices
+from tokenreel.feed.gather import IGNORED
+from tokenreel.rows.pieces import Pieces
 from tokenreel.store.split import Split
 
 logger = logging.getLogger(__name__)
@@ -72,10 +74,8 @@ class MemoryMappedDataset(torch.utils.data.Dataset[Sample]):
         self.vocab_size = vocab_size or store.vocab_size
         self._make_fingerprint = store.make_fingerprint
         self._split: Split | None = split
-        self._starts = [0] * (len(split.shards) + 1)
-        if max(shard.num_tokens for shard in split.shards) >= seq_len:
-            self._starts = Slices(split=split, num_slots=seq_len).row_starts.tolist()
-        else:
+        self._starts = slices_of(split, seq_len).row_starts.tolist()
+        if not len(self):
             logger.warning("%s: no file has %d tokens, so there is no sample", data_dir, seq_len)
         logger.info(
             "MemoryMappedDataset: %d files, %d tokens, %d samples (seq_len=%d)",
@@ -114,9 +114,7 @@ class MemoryMappedDataset(torch.utils.data.Dataset[Sample]):
     def batch(self, indices: np.ndarray) -> Sample:
         """Return the samples with these numbers as one batch, [B, seq_len - 1] each."""
         if self._batches is None:
-            if not len(self):
-                raise IndexError("no such row among 0")
-            slices = Slices(split=self.split, num_slots=self.seq_len)
+            slices = slices_of(self.split, self.seq_len)
             eos_id = self.eos_token_id if self.pack_sequences else None
             self._batches = SliceBatches(slices, eos_id=eos_id, vocab_size=self.vocab_size)
         return {name: torch.from_numpy(array) for name, array in self._batches(indices).items()}
@@ -170,3 +168,78 @@ def _reopened(
     dataset = MemoryMappedDataset(*given, **declared)
     dataset.load_state_dict(state)
     return dataset
+
+
+def slices_of(split: Split, seq_len: int) -> ShardWindows:
+    """Return the samples of all files: slices that share no token."""
+    return ShardWindows(split, seq_len, stride=seq_len)
+
+
+class SliceBatches:
+    """Makes batches of slices; with an `eos_id`, marks documents in them."""
+
+    def __init__(self, slices: ShardWindows, *, eos_id: int | None, vocab_size: int | None) -> None:
+        self._slices, self._eos_id, self._vocab_size = slices, eos_id, vocab_size
+        kinds = sorted({shard.token_file.dtype.str for shard in slices.split.shards})
+        self._rows = [_Rows(slices, kind) for kind in kinds]
+
+    def __call__(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+        """Return input_ids, labels and, with documents, doc_ids, int64 [B, S - 1]."""
+        inputs, labels = self._gather(self._slices.pieces(indices))
+        if self._vocab_size is not None:
+            where = self._slices.split.shards[0].token_file.path.parent
+            check_ids(inputs, self._vocab_size, where=where)
+            check_ids(labels[:, -1], self._vocab_size, where=where)
+        if self._eos_id is None:
+            return {"input_ids": inputs, "labels": labels}
+        doc_ids = mark_documents(inputs, labels, eos_id=self._eos_id)
+        return {"input_ids": inputs, "labels": labels, "doc_ids": doc_ids}
+
+    def _gather(self, pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
+        if len(self._rows) == 1:
+            return self._rows[0].ids.gather(pieces)
+        # The kernel takes shards of one dtype: a call for each dtype, put back where they belong.
+        both = np.empty((2, pieces.num_rows, self._slices.num_slots - 1), np.int64)
+        for rows in self._rows:
+            number_there = rows.numbers[pieces.shard]  # -1: the row is of another dtype
+            mine = np.flatnonzero(number_there >= 0)
+            if len(mine):
+                same = one_piece_each(len(mine), self._slices.num_slots)
+                part = Pieces(shard=number_there[mine], start=pieces.start[mine], **same)
+                both[:, mine] = rows.ids.gather(part)
+        return both[0], both[1]
+
+
+class _Rows:
+    """The rows of all shards of one dtype; `numbers` [shards] says which of them a shard is."""
+
+    def __init__(self, slices: ShardWindows, kind: str) -> None:
+        is_mine = [shard.token_file.dtype.str == kind for shard in slices.split.shards]
+        self.numbers = np.where(is_mine, np.cumsum(is_mine) - 1, -1)
+        mine = [shard for shard, yes in zip(slices.split.shards, is_mine, strict=True) if yes]
+        self.ids = IdRows(Split(slices.split.name, mine), slices.num_slots - 1)
+
+
+def mark_documents(input_ids: np.ndarray, labels: np.ndarray, *, eos_id: int) -> np.ndarray:
+    """Ignore the labels that cross documents, in place; return the document of each input.
+
+    All int64 [rows, T], contiguous; documents count from 0 in each row.
+
+    >>> labels = np.array([[20, 0, 30, 40]])
+    >>> mark_documents(np.array([[10, 20, 0, 30]]), labels, eos_id=0).tolist(), labels.tolist()
+    ([[0, 0, 0, 1]], [[20, 0, -100, 40]])
+    """
+    rows, width = input_ids.shape
+    ends = np.flatnonzero(input_ids == eos_id)
+    labels.reshape(-1)[ends] = IGNORED
+    # A document begins with a row and behind each end; ends are few, so documents are
+    # numbered one by one and then spread over their tokens.
+    row_starts = np.arange(0, rows * width, width)
+    behind = ends + 1
+    begins = np.concatenate((row_starts, behind[behind % width != 0], [rows * width]))
+    begins.sort()
+    numbers = np.arange(len(begins) - 1)
+    numbers -= np.searchsorted(begins, row_starts)[begins[:-1] // width]
+    lengths = begins[1:] - begins[:-1]
+    doc_ids: np.ndarray = np.repeat(numbers, lengths).reshape(rows, width)
+    return doc_ids

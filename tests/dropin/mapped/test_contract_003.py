@@ -25,8 +25,8 @@ from tokenreel.dropin import (
     load_data_config,
     make_pipeline,
 )
+from tokenreel.dropin.mapped.prepare import prepare
 from tokenreel.errors import TokenreelError
-from tokenreel.inspect.prepare import prepare
 
 EOS = 0
 

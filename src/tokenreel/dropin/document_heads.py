@@ -7,7 +7,6 @@ the document index, no token; about 50 bytes of memory for each row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -20,23 +19,17 @@ from tokenreel.store.split import Split
 DOCUMENTS_AT_ONCE = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Heads:
+class DocumentHeads:
     """The documents of a split, each cut to its first T + 1 tokens.
 
     documents: their numbers, int64 [num_rows].
     """
 
-    split: Split
-    seq_len: int
-    min_tokens: int = 2
-    documents: np.ndarray = field(init=False)
-    _table: Pieces = field(init=False)
-
-    def __post_init__(self) -> None:
-        if self.min_tokens < 1:
-            raise ConfigError("bad min_tokens", expected=">= 1", actual=self.min_tokens)
-        num_documents = int(self.split.document_starts[-1])
+    def __init__(self, split: Split, seq_len: int, *, min_tokens: int = 2) -> None:
+        if min_tokens < 1:
+            raise ConfigError("bad min_tokens", expected=">= 1", actual=min_tokens)
+        self.split, self.seq_len, self._min_tokens = split, seq_len, min_tokens
+        num_documents = int(split.document_starts[-1])
         blocks = [
             self._plan_block(first, min(first + DOCUMENTS_AT_ONCE, num_documents))
             for first in range(0, num_documents, DOCUMENTS_AT_ONCE)
@@ -44,26 +37,24 @@ class Heads:
         if not any(len(block[0]) for block in blocks):
             raise ConfigError(
                 "no document is long enough, so there are no rows",
-                where=self.split.shards[0].token_file.path,
-                expected=f"one of >= {self.min_tokens:,} tokens",
+                where=split.shards[0].token_file.path,
+                expected=f"one of >= {min_tokens:,} tokens",
                 actual=f"{num_documents:,} documents without",
             )
-        documents, position, length = map(np.concatenate, zip(*blocks, strict=True))
-        table = token_pieces(
-            self.split,
-            np.arange(len(documents) + 1),
+        self.documents, position, length = map(np.concatenate, zip(*blocks, strict=True))
+        self._table = token_pieces(
+            split,
+            np.arange(len(self.documents) + 1),
             position=position,
             length=length,
-            document=documents,
-            first=np.ones(len(documents), bool),
+            document=self.documents,
+            first=np.ones(len(self.documents), bool),
         )
-        object.__setattr__(self, "documents", documents)
-        object.__setattr__(self, "_table", table)
 
     def _plan_block(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return number, position and shown length of the documents that are long enough."""
         begins, ends = self.split.document_bounds(first, stop)
-        kept = np.flatnonzero(ends - begins >= self.min_tokens)
+        kept = np.flatnonzero(ends - begins >= self._min_tokens)
         return first + kept, begins[kept], np.minimum(ends - begins, self.seq_len + 1)[kept]
 
     @property

@@ -27,11 +27,12 @@ from typing import Any
 
 import torch
 
-from tokenreel.dropin.device import on_device
-from tokenreel.dropin.episode_rows import ORDER_VERSION, EpisodeRows
-from tokenreel.dropin.state import VERSION, check_identity, check_version, count_of, part_of
-from tokenreel.dropin.training import settings_of
-from tokenreel.dropin.vocabulary import check_ids, choose_pad_id, vocab_size_of
+from tokenreel.dropin.episodes.episode_rows import ORDER_VERSION, EpisodeRows
+from tokenreel.dropin.episodes.token_loader import GPTDataLoader
+from tokenreel.dropin.episodes.training_config import settings_of
+from tokenreel.dropin.saved_state import VERSION, check_identity, check_version, count_of, part_of
+from tokenreel.dropin.tokenizer_facts import check_ids, choose_pad_id, vocab_size_of
+from tokenreel.dropin.torch_rows import on_device
 from tokenreel.errors import DamageError
 from tokenreel.layouts import episode_files
 from tokenreel.store.open_options import OpenOptions
@@ -39,6 +40,37 @@ from tokenreel.store.split import Split
 from tokenreel.store.store import Store
 
 OWNER = "episode loader"
+
+
+def make_loader(
+    config: Any,
+    tokenizer: Any,
+    dataset_dir: str | PathLike[str],
+    *,
+    use_loss_mask: bool | None = None,
+    epoch_seed: int | None = None,
+    **episode_settings: Any,
+) -> GPTEpisodeDataLoader | GPTDataLoader:
+    """Return the loader that the config's dataset_mode names.
+
+    What is None is taken from the config. `episode_settings` are the other arguments of
+    GPTEpisodeDataLoader; a token stream has no episodes, and takes no notice of them.
+    """
+    settings = settings_of(config, use_loss_mask=use_loss_mask)
+    if settings.dataset_mode == "sft_episode":
+        return GPTEpisodeDataLoader(
+            config,
+            tokenizer,
+            dataset_dir,
+            use_loss_mask=use_loss_mask,
+            epoch_seed=epoch_seed,
+            **episode_settings,
+        )
+    if settings.use_loss_mask:
+        warnings.warn(
+            f"{dataset_dir}: a token stream has no masks; batches are (x, y)", stacklevel=2
+        )
+    return GPTDataLoader(config, tokenizer, dataset_dir, epoch_seed=epoch_seed)
 
 
 def _of_each_split(name: str) -> tuple[property, property]:
@@ -203,4 +235,6 @@ def _what_is_missing(split: Split) -> str:
     with_mask = sum(shard.weight_file is not None for shard in split.shards)
     if not with_mask:
         return f"{split.name} has no {episode_files.MASK}"
-    return f"{split.name} has a {episode_files.MASK} in {with_mask} of {len(split.shards)} shards only"
+    return (
+        f"{split.name} has a {episode_files.MASK} in {with_mask} of {len(split.shards)} shards only"
+    )

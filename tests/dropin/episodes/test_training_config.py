@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tokenreel.dropin import TrainingConfig, load_training_config
-from tokenreel.dropin.training import settings_of
+from tokenreel.dropin.episodes.training_config import settings_of
 from tokenreel.errors import ConfigError
 
 WHOLE = """<config>

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.dropin.episodes.test_episode_loader import Stream
 from tests.dropin.making import config, put_files
-from tests.dropin.test_episode_loader import Stream
 
 from tokenreel import StoreWriter
 from tokenreel.dropin import GPTDataLoader

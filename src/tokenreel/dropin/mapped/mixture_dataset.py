@@ -12,10 +12,8 @@ import numpy as np
 import torch
 
 from tokenreel.canonical import digest
-from tokenreel.dropin.mapped import MemoryMappedDataset
-from tokenreel.dropin.slice_batches import SliceBatches
+from tokenreel.dropin.mapped.mapped_dataset import MemoryMappedDataset, SliceBatches, slices_of
 from tokenreel.errors import ConfigError
-from tokenreel.rows.slices import Slices
 from tokenreel.store.split import Split
 
 
@@ -67,7 +65,7 @@ class MixtureDataset(torch.utils.data.Dataset[dict[str, Any]]):
         shards = [shard for item in self.datasets for shard in item.split.shards]
         sizes = [item.vocab_size for item in self.datasets]
         return SliceBatches(
-            Slices(split=Split("mixture", shards), num_slots=first.seq_len),
+            slices_of(Split("mixture", shards), first.seq_len),
             eos_id=first.eos_token_id if first.pack_sequences else None,
             vocab_size=None if None in sizes else max(sizes),
         )
