@@ -1,11 +1,14 @@
 """Flat shards: a folder of `*.npy` or `*.bin` files, one flat array each.
 
-    tokens/                        tokens/
-      tokenized_0.bin                train/shard_00000.npy …
-      tokenized_1.bin                val/shard_00000.npy …
-      metadata.yaml (optional)       meta.json (optional)
+    flat                                                             bare
+    tokens/                        tokens/                           tokens/
+      tokenized_0.bin                train/shard_00000.npy …           train.bin
+      tokenized_1.bin                val/shard_00000.npy …             val.bin
+      metadata.yaml (optional)       meta.json (optional)              meta.pkl (never opened)
 
-Files at the root are the split "train". An .npy file's header declares its dtype;
+Files at the root are the split "train". Where all of them have the name of a split, as nanoGPT
+writes them, or a store is one .bin file, the tokens are called bare, and each file is the split of
+its name. An .npy file's header declares its dtype;
 a .bin file's dtype comes from the argument, the metadata, or, as last resort, its
 size. There is no document index; `eos_id` finds documents by their end token.
 
@@ -25,7 +28,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from tokenreel.config.paths import natural_key
-from tokenreel.errors import ConfigError, FormatError, NoFileError, NoStoreError
+from tokenreel.errors import ConfigError, FormatError, LayoutError, NoFileError, NoStoreError
 from tokenreel.layouts.foreign import (
     Declared,
     agree_dtype,
@@ -35,7 +38,7 @@ from tokenreel.layouts.foreign import (
     require_target,
     token_file,
 )
-from tokenreel.layouts.listing import BROKEN, list_folder
+from tokenreel.layouts.listing import BROKEN, SPLIT_NAMES, list_folder
 from tokenreel.layouts.metadata import Metadata, read_metadata
 from tokenreel.layouts.npy import read_npy
 from tokenreel.store.file_arrays import ArrayFile
@@ -67,9 +70,55 @@ def open_layout(path: Path, options: OpenOptions) -> Store:
     """Open flat shards: one stat per shard, and one header per .npy shard."""
     if not path.is_dir() and not path.is_file():
         raise NoStoreError("there is no such file or folder", where=path)
-    root = path if path.is_dir() else path.parent
-    metadata = read_metadata(root)
-    files = _choose(path, options, metadata)
+    metadata = read_metadata(_root(path))
+    return _open(path, _choose(path, options, metadata), options, metadata, layout=NAME)
+
+
+class BareTokens:
+    """The layout "bare": files that are the splits of their names, or one .bin file."""
+
+    NAME = "bare"
+
+    @staticmethod
+    def fits(path: Path) -> str | None:
+        """Say why a path is not bare tokens; None if it is."""
+        if path.is_file():
+            return None if path.suffix == ".bin" else "not a .bin file"
+        if not path.is_dir():
+            return "not a folder"
+        names = [name for name in list_folder(path).files if name.endswith(".bin")]
+        others = [name for name in names if name.removesuffix(".bin") not in SPLIT_NAMES]
+        if not names or len(others) == len(names):
+            return "no train.bin or val.bin"
+        return f"{others[0]} beside train.bin or val.bin" if others else None
+
+    @staticmethod
+    def open_layout(path: Path, options: OpenOptions) -> Store:
+        """Open bare token files: one stat each."""
+        if options.file_pattern is not None:
+            raise ConfigError(
+                "bare tokens are chosen by their names, not by file_pattern",
+                where=path,
+                remedy='open them as flat shards (layout="flat")',
+            )
+        files: FilesBySplit = {"train": {path: path.stat().st_size}} if path.is_file() else {}
+        if not files:
+            if (reason := BareTokens.fits(path)) is not None:
+                raise LayoutError(f"not bare tokens: {reason}", where=path)
+            sizes = list_folder(path).files
+            named = {name: f"{name}.bin" for name in SPLIT_NAMES if f"{name}.bin" in sizes}
+            files = {name: {path / file: sizes[file]} for name, file in named.items()}
+        return _open(path, files, options, read_metadata(_root(path)), layout=BareTokens.NAME)
+
+
+def _root(path: Path) -> Path:
+    return path if path.is_dir() else path.parent
+
+
+def _open(
+    path: Path, files: FilesBySplit, options: OpenOptions, metadata: Metadata, *, layout: str
+) -> Store:
+    root = _root(path)
     sizes = {file: size for split in files.values() for file, size in split.items()}
     for file, size in sizes.items():
         require_bytes(file, size)
@@ -89,7 +138,7 @@ def open_layout(path: Path, options: OpenOptions) -> Store:
     }
     return assemble(
         path,
-        layout=NAME,
+        layout=layout,
         root=root,
         declared=declared,
         shards=shards,

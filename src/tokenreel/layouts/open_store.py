@@ -9,34 +9,40 @@ from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
-from types import ModuleType
+from typing import Protocol
 
 import numpy as np
 
 from tokenreel.config.keywords import check_keywords
 from tokenreel.config.paths import usable_path
 from tokenreel.errors import ConfigError, LayoutError, NoStoreError, StoreError, TokenreelError
-from tokenreel.layouts import (
-    bare,
-    cache_pretrain,
-    cache_sft,
-    episode_files,
-    flat,
-    megatron,
-)
+from tokenreel.layouts import cache_pretrain, cache_sft, episode_files, flat, megatron
 from tokenreel.store import reader
 from tokenreel.store.file_arrays import check_mode
 from tokenreel.store.open_options import OpenOptions, check_vocab_size, parse_dtype
 from tokenreel.store.store import Store
 
+
+class Layout(Protocol):
+    """What a module of a layout has; one that knows two layouts has a class for the second."""
+
+    NAME: str
+
+    def fits(self, path: Path, /) -> str | None:
+        """Say why a path is not of this layout; None if it is."""
+
+    def open_layout(self, path: Path, options: OpenOptions, /) -> Store:
+        """Open a path that is of this layout."""
+
+
 # In the order they are tried: from the most telling signs to the fewest.
-LAYOUTS: tuple[ModuleType, ...] = (
+LAYOUTS: tuple[Layout, ...] = (
     reader,
     megatron,
     episode_files,
     cache_sft,
     cache_pretrain,
-    bare,
+    flat.BareTokens,
     flat,
 )
 
@@ -68,8 +74,8 @@ def open_store(
         mode=check_mode(mode),
     )
     try:
-        module: ModuleType = _named(layout) if layout else _recognise(place)
-        store: Store = module.open_layout(place, options)
+        found = _named(layout) if layout else _recognise(place)
+        store = found.open_layout(place, options)
     except TokenreelError:
         raise
     except OSError as error:  # a folder that may not be entered, a disk that fails
@@ -78,7 +84,7 @@ def open_store(
     return store
 
 
-def _named(layout: str) -> ModuleType:
+def _named(layout: str) -> Layout:
     for module in LAYOUTS:
         if layout == module.NAME:
             return module
@@ -86,7 +92,7 @@ def _named(layout: str) -> ModuleType:
     raise ConfigError("unknown layout", expected=names, actual=repr(layout))
 
 
-def _recognise(path: Path) -> ModuleType:
+def _recognise(path: Path) -> Layout:
     reasons = {}
     for module in LAYOUTS:
         reason = module.fits(path)

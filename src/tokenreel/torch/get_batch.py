@@ -20,7 +20,7 @@ import torch
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe, Source
-from tokenreel.layouts import bare
+from tokenreel.layouts.flat import BareTokens
 from tokenreel.layouts.metadata import read_metadata
 from tokenreel.torch.loader import FeedLoader
 from tokenreel.torch.ranks import ranks_of
@@ -163,4 +163,4 @@ class GetBatch:
 def _declares_no_dtype(path: Path) -> bool:
     """Tell whether a path holds bare tokens, and nothing beside them says of which dtype."""
     folder = path.parent if path.is_file() else path
-    return bare.fits(path) is None and read_metadata(folder).dtype is None
+    return BareTokens.fits(path) is None and read_metadata(folder).dtype is None
