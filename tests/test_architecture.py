@@ -27,10 +27,7 @@ ROOMS = {
     "torch": {"text", "store", "layouts", "rows", "order", "feed"},
     "jax": {"text", "store", "layouts", "rows", "order", "feed"},
     "grain": {"text", "store", "layouts", "rows", "order", "feed"},
-    "dropin": {
-        *("text", "store", "layouts", "rows", "order", "feed", "builder"),
-        *("inspect", "torch"),
-    },
+    "dropin": {"text", "store", "layouts", "rows", "order", "feed", "builder", "inspect", "torch"},
 }
 ADAPTERS = {"torch", "jax", "grain"}  # each room of the framework of its name
 OUTSIDE = {"cli", "demo", "__main__", "__init__"}  # they may import every room
@@ -160,6 +157,34 @@ def test_a_store_is_written_and_read_without_any_optional_package(tmp_path: Path
         [sys.executable, "-c", program, str(tmp_path / "books")], capture_output=True, text=True
     )
     assert done.stdout == "[1 2] True\n", done.stderr
+
+
+# What changes a disk, or takes a lock on it. Path.rename and Path.replace have one argument.
+CHANGES = {"write_bytes", "write_text", "mkdir", "makedirs", "unlink", "rmdir", "rmtree", "fsync"}
+CHANGES |= {"flock", "hardlink_to", "symlink_to", "touch", "tofile", "removedirs", "mkdtemp"}
+# These change what nothing relies on: filesystem.py says what.
+UNOBSERVED = {"demo", "cli/demo_command.py", "builder/encode.py", "text/tokenizers/tiktoken.py"}
+
+
+def changes_the_disk(call: ast.Call) -> bool:
+    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    if name in {"rename", "replace"}:
+        return len(call.args) == 1 and not call.keywords
+    given = [str(arg.value) for arg in call.args if isinstance(arg, ast.Constant)]
+    modes = [mode for mode in given if {*mode} <= {*"rwaxbt+"}]
+    return name in CHANGES or (name == "open" and bool({*"wax+"} & {*"".join(modes)}))
+
+
+def test_every_change_on_disk_goes_through_the_file_system() -> None:
+    folder = SOURCE / "tokenreel"
+    found = {
+        str(file.relative_to(folder))
+        for file in modules()
+        if room_of(file) not in UNOBSERVED
+        for node in ast.walk(parse(file))
+        if isinstance(node, ast.Call) and changes_the_disk(node)
+    }
+    assert found - UNOBSERVED == {"filesystem.py"}
 
 
 def test_no_module_is_called_after_nothing() -> None:

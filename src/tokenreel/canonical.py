@@ -26,10 +26,18 @@ def canonical_bytes(value: object) -> bytes:
     >>> canonical_bytes({"b": 1, "a": [None, "é"]})
     b'{"a":[null,"\\xc3\\xa9"],"b":1}\\n'
     """
-    text = json.dumps(
+    return canonical_json(value).encode() + b"\n"
+
+
+def canonical_json(value: object) -> str:
+    """Return the canonical JSON of `value` as text, without the newline at its end.
+
+    >>> canonical_json({"b": 1, "a": [None, "é"]})
+    '{"a":[null,"é"],"b":1}'
+    """
+    return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
-    return text.encode() + b"\n"
 
 
 def digest(value: object) -> str:

@@ -11,8 +11,9 @@ what the dead have left, and removes it; on a disk without locks it does so afte
 
 `FileSystem.observe` is called before each operation, so a test can count the
 operations of a build, make the k-th one fail, or stop the world there. Reading
-is plain: what is read is checked anyway. Two rooms write beside this: the demo, and a worker of a
-build that notes what it is at, should it die (builder/encode.py).
+is plain: what is read is checked anyway. Only what nothing relies on is written without it: the
+files of the demo, those in a temporary folder of the system, the name of who holds a lock, and
+what a worker of a build is at, should it die (builder/encode.py).
 
 An OSError becomes a WriteError that names the file and the operation. A failed
 fsync is never retried: after it, the kernel may already have dropped the pages.
@@ -43,13 +44,13 @@ LEFTOVER_SECONDS = 24 * 3600  # where nothing can be locked, what is younger may
 ATTEMPTS = 5  # to make a folder before another process takes it for a leftover
 COPY_BYTES = 4 * 1024 * 1024
 REMEDIES = {
-    errno.ENOSPC: "free some space and build again, finished shards are kept",
-    errno.EDQUOT: "free some quota and build again, finished shards are kept",
+    errno.ENOSPC: "free some space and run the same again: what is finished is kept",
+    errno.EDQUOT: "free some quota and run the same again: what is finished is kept",
     errno.EACCES: "check the permissions of the folder",
     errno.EPERM: "check the permissions of the folder",
     errno.EROFS: "the file system is read-only, choose another folder",
 }
-REMEDY = "see to the disk and build again, finished shards are kept"
+REMEDY = "see to the disk and run the same again: what is finished is kept"
 
 
 class FileSystem:
@@ -69,6 +70,11 @@ class FileSystem:
         with self._reporting("rename", source, target=target):
             source.replace(target)
 
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name."""
+        with self._reporting("link", source, target=target):
+            target.hardlink_to(source)
+
     def remove(self, path: Path) -> None:
         """Remove a file, if it is there."""
         with self._reporting("remove", path):
@@ -81,18 +87,22 @@ class FileSystem:
         except WriteError as error:
             logger.warning("a useless file stays: %s", error)
 
-    def discard_tree(self, path: Path) -> None:
-        """Discard a file, or a folder and all in it; another process may do so as well."""
+    def remove_tree(self, path: Path) -> None:
+        """Remove a file, or a folder and all in it; another process may do so as well."""
         if path.is_dir() and not path.is_symlink():
             with suppress(FileNotFoundError):
                 for entry in sorted(path.iterdir()):
-                    self.discard_tree(entry)
-            try:
-                self.remove_dir(path)
-            except WriteError as error:
-                logger.warning("a useless folder stays: %s", error)
+                    self.remove_tree(entry)
+            self.remove_dir(path)
         elif os.path.lexists(path):
-            self.discard(path)
+            self.remove(path)
+
+    def discard_tree(self, path: Path) -> None:
+        """Remove what is of no use any more; where that fails the rest is left, harmless."""
+        try:
+            self.remove_tree(path)
+        except WriteError as error:
+            logger.warning("a useless folder stays: %s", error)
 
     def make_dir(self, path: Path) -> None:
         """Make a folder, and those above it, durable."""

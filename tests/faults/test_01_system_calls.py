@@ -14,7 +14,7 @@ from tests.faults.system_calls import Call, Disk, record_calls
 from tests.rows.planning import LENGTHS, plan_folder, plan_of
 from tests.store.building import LEAFLETS, OTHER_BOOKS, build, build_full
 
-from tokenreel import open_store
+from tokenreel import open_store, train_tokenizer
 from tokenreel.filesystem import LOCAL
 from tokenreel.layouts.cache_writer import write_meta, write_pretrain_shards
 from tokenreel.layouts.convert import Target, convert
@@ -58,6 +58,16 @@ def test_a_small_file_is_synced_before_its_name_and_its_folder_after_it(
         Call(name="rename", path=temporary, target=tmp_path / "plan.json"),
         Call(name="fsync", path=tmp_path),
     ]
+
+
+def test_a_trained_tokenizer_gets_its_name_when_all_of_it_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tokenizers")
+    text = " ".join(f"word{number}" for number in range(300))
+    calls = record_calls(tmp_path, monkeypatch)
+    out = train_tokenizer(texts=[text], out=tmp_path / "new/t.json", vocab_size=300).path
+    check_durable_at(calls, out, {out.parent, out})
 
 
 def test_each_folder_that_is_made_is_synced_into_the_one_above(

@@ -75,7 +75,7 @@ def test_any_failing_operation_is_an_error_that_alters_nothing(
             assert Path(problem.where).is_relative_to(memory_disk)
             assert os.strerror(error) in str(problem)
             assert problem.remedy is not None
-            assert "build again" in problem.remedy
+            assert "run the same again" in problem.remedy
             assert contents(path) == before
             assert read_all(path) == as_lists(OTHER_BOOKS)
             assert not [name for name in leftovers(path) if name.endswith(".tmp")]
@@ -152,7 +152,7 @@ def test_a_full_disk_is_told_in_words(tmp_path: Path) -> None:
         build(tmp_path / "books", filesystem=FullDisk())
     assert str(caught.value) == (
         f"{tmp_path}/books/train/shard_00000.bin.tmp: write failed: No space left on device; "
-        "free some space and build again, finished shards are kept"
+        "free some space and run the same again: what is finished is kept"
     )
 
 

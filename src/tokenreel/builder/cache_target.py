@@ -9,7 +9,6 @@ be built. A build that was killed leaves its folder to the next one.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -90,8 +89,7 @@ def read_kept(target: Path, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def discard(folder: Path) -> None:
     """Remove what a build has written."""
-    if folder.exists():
-        shutil.rmtree(folder)
+    LOCAL.remove_tree(folder)
 
 
 def _build_folder(target: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -22,6 +21,7 @@ from tokenreel.errors import (
     SettingsError,
     TokenreelError,
 )
+from tokenreel.filesystem import LOCAL
 from tokenreel.store.build_folder import BUILD_FOLDER, PLAN_NAME
 from tokenreel.store.manifest import MANIFEST_NAME, read_manifest
 from tokenreel.store.store import Store
@@ -111,7 +111,7 @@ def open_spill(writer: StoreWriter, *, restart: bool) -> Spill:
     name = f"{SPILL_PREFIX}{digest(asdict(writer.facts))[:16]}"
     for folder in parent.glob(f"{SPILL_PREFIX}*"):
         if restart or folder.name != name:
-            shutil.rmtree(folder)
+            LOCAL.remove_tree(folder)
     spill = Spill(parent / name, writer.facts.token_dtype)
     spill.begin()
     return spill
@@ -121,7 +121,7 @@ def open_spill(writer: StoreWriter, *, restart: bool) -> Spill:
 def keeping_what_is_finished(
     writer: StoreWriter, *, stop: Callable[[BaseException], None]
 ) -> Iterator[None]:
-    """Leave an unfinished build behind only if something in it is worth going on with.
+    """Keep an unfinished build only if it holds finished work from which it can go on.
 
     `stop` ends the workers because of an error.
     """

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import shutil
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -27,6 +26,7 @@ import xxhash
 
 from tokenreel.canonical import MAX_JSON_BYTES, canonical_bytes, parse_canonical
 from tokenreel.errors import FormatError
+from tokenreel.filesystem import LOCAL, TEMPORARY_SUFFIX, unique_name
 from tokenreel.store.origins import ORIGIN
 from tokenreel.text.turns import TURN
 
@@ -77,8 +77,8 @@ FIELDS = tuple(item.name for item in fields(Summary))
 
 def remove_half_done(folder: Path) -> None:
     """Remove chunks that were being written by workers that are gone, and what they were at."""
-    for path in (*folder.glob("*.tmp"), *folder.glob("*.at")):
-        path.unlink(missing_ok=True)
+    for path in (*folder.glob(f"*{TEMPORARY_SUFFIX}"), *folder.glob("*.at")):
+        LOCAL.discard(path)
 
 
 class Spill:
@@ -90,14 +90,14 @@ class Spill:
 
     def begin(self) -> None:
         """Make the folder, and remove what a build that was killed left half-done."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        LOCAL.make_dir(self.folder)
         remove_half_done(self.folder)
 
     def remove(self) -> None:
         """Remove the folder, all at once: half a folder is never taken for a build's chunks."""
         gone = self.folder.with_name(f"{self.folder.name}.gone")
-        self.folder.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+        LOCAL.rename(self.folder, gone)
+        LOCAL.discard_tree(gone)
 
     def create(self, number: int) -> ChunkWriter:
         """Return a writer of a chunk; nothing is there before its `finish`."""
@@ -110,7 +110,7 @@ class Spill:
         try:
             return self._verify(number)
         except (FormatError, TypeError, ValueError, KeyError, OSError):
-            self._place(number).unlink(missing_ok=True)
+            LOCAL.discard(self._place(number))
             return None
 
     def pieces(self, summary: Summary) -> list[Arrays]:
@@ -147,9 +147,7 @@ class ChunkWriter:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._temporary = path.with_suffix(f".{os.urandom(16).hex()}.tmp")
-        self._file = self._temporary.open("wb", buffering=0)
-        self._end = 0
+        self._file = LOCAL.create(unique_name(path))
         self._pieces: list[dict[str, list[int]]] = []
 
     def add(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -157,10 +155,9 @@ class ChunkWriter:
         piece = {}
         for name, array in arrays.items():
             data = np.ascontiguousarray(array)
-            self._end += -self._end % ALIGNMENT
-            piece[name] = [len(data), self._end, _checksum(data)]
-            self._write(_bytes(data), self._end)
-            self._end += data.nbytes
+            self._file.write(bytes(-self._file.num_bytes % ALIGNMENT))
+            piece[name] = [len(data), self._file.num_bytes, _checksum(data)]
+            self._file.write(_bytes(data))
         self._pieces.append(piece)
 
     def finish(self, summary: Summary) -> Summary:
@@ -168,21 +165,15 @@ class ChunkWriter:
         whole = replace(summary, pieces=self._pieces)
         # Not asdict, which copies every list of every piece.
         trailer = canonical_bytes({name: getattr(whole, name) for name in FIELDS})
-        self._write(trailer + LENGTH.pack(len(trailer)), self._end)
+        self._file.write(trailer + LENGTH.pack(len(trailer)))
         self._file.close()
-        self._temporary.rename(self._path)
+        LOCAL.rename(self._file.path, self._path)
         return whole
 
     def abandon(self) -> None:
         """Remove what was written; after `finish` there is nothing to remove."""
         self._file.close()
-        self._temporary.unlink(missing_ok=True)
-
-    def _write(self, data: bytes | memoryview, place: int) -> None:
-        view = memoryview(data)
-        while len(view):
-            written = os.pwrite(self._file.fileno(), view, place)
-            view, place = view[written:], place + written
+        LOCAL.discard(self._file.path)
 
 
 def read_trailer(path: Path) -> dict[str, Any]:

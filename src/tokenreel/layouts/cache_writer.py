@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy_format
 
-from tokenreel.errors import FormatError
+from tokenreel.errors import FormatError, WriteError
 from tokenreel.filesystem import FileSystem
 from tokenreel.layouts.cache_pretrain import META_NAME
 from tokenreel.layouts.cache_sft import (
@@ -92,9 +92,8 @@ def _require_uint16(shard: Shard) -> None:
 
 def _link(source: Path, target: Path, filesystem: FileSystem) -> None:
     try:
-        filesystem.observe("link", source, target=target)
-        target.hardlink_to(source)
-    except OSError:
+        filesystem.link(source, target)
+    except WriteError:
         # Another file system, or one without links: what else may be wrong, copying will tell.
         with filesystem.create(target) as file:
             file.append_file(source)

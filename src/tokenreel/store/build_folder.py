@@ -24,7 +24,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -171,7 +170,7 @@ class BuildTarget:
         self._remove_leftovers()
         for folder in _entries(self._build):
             if folder.is_dir() and not folder.is_symlink():
-                shutil.rmtree(folder, ignore_errors=True)
+                self._filesystem.discard_tree(folder)
         self.release()
         if self._is_new:
             self._filesystem.remove_dir(self.path)

@@ -19,7 +19,6 @@ that training_text.py takes, is held in memory, a few times over.
 from __future__ import annotations
 
 import io
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -32,6 +31,7 @@ from typing import Any, Literal
 from tokenreel.config.keywords import check_keywords
 from tokenreel.config.sizes import parse_size
 from tokenreel.errors import ConfigError, EmptyError, ExistsError, MissingExtraError
+from tokenreel.filesystem import LOCAL, unique_name
 from tokenreel.progress import SILENT, Progress, shown
 from tokenreel.text.sources.open import Spec
 from tokenreel.text.sources.record import Skipped
@@ -155,7 +155,9 @@ def train_tokenizer(
         model = _interruptible(
             partial(train, lines, vocab_size=size, specials=specials, round_to=round_to), stop
         )
-    _write_whole(path, model)
+    LOCAL.make_dir(path.parent)
+    with LOCAL.whole_file(path, temporary=unique_name(path)) as file:
+        file.write(model)
     return Trained(
         path=path,
         kind=kind,
@@ -357,16 +359,3 @@ def _require_sense(
         raise ExistsError(
             "there is a file of that name", where=out, remedy="move it away or choose another name"
         )
-
-
-def _write_whole(out: Path, data: bytes) -> None:
-    out.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
-        with unfinished.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        unfinished.replace(out)
-    finally:
-        unfinished.unlink(missing_ok=True)
