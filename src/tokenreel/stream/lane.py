@@ -38,7 +38,7 @@ from tokenreel.stream.stream_state import COLUMN, LaneState, as_dropped, nothing
 from tokenreel.text.tokenizers import Tokenizer
 
 ARRAYS = ("input_ids", "labels", "segment_ids", "position_ids")
-FRUITLESS_EPOCHS = 4  # more than the groups that may be encoded ahead
+MAX_EPOCHS_WITHOUT_ROWS = 4  # more than the groups that may be encoded ahead
 SPLIT = "train"
 CATCH_UP_DOCS = 1000
 CATCH_UP_CHARACTERS = 1 << 20
@@ -266,7 +266,7 @@ class Lane:
     def _make_rows(self) -> Generator[Rows, None, None]:
         """Yield rows with a trained target; at the end count what no row carried."""
         held, taken = self.state.held, self.state.taken
-        carried, fruitful = nothing_counted(), held.after.epoch
+        carried, row_epoch = nothing_counted(), held.after.epoch
         if self._store is not None:
             self._store.begin(held.after, self._arrivals, self._encoder)
         documents = self._encoded(held.after)
@@ -277,33 +277,33 @@ class Lane:
                 kept = rows.trained(carried)
                 carried = kept.rest
                 if len(kept):
-                    fruitful = kept.held[-1][0].after.epoch
+                    row_epoch = kept.held[-1][0].after.epoch
                     yield kept
                 elif carried[COLUMN["dropped"]]:
-                    self._check_patience(fruitful, carried)
+                    self._check_patience(row_epoch, carried)
         # Rows that nobody was given are counted now, and must not be met again.
         self._move(no_documents(self._reached), 0, carried)
 
-    def _check_patience(self, fruitful: int, carried: np.ndarray) -> None:
-        if self._reached.epoch - fruitful >= FRUITLESS_EPOCHS:
-            raise _fruitless(f"{carried[COLUMN['documents']]:,} documents without")
+    def _check_patience(self, row_epoch: int, carried: np.ndarray) -> None:
+        if self._reached.epoch - row_epoch >= MAX_EPOCHS_WITHOUT_ROWS:
+            raise _nothing_trained(f"{carried[COLUMN['documents']]:,} documents without")
 
     def _encoded(self, start: Bookmark) -> Iterator[EncodedDocuments]:
         """Yield the documents from a bookmark on, group by group, encoded and written through."""
         # The first epoch that is read from its start, and of which no token has been seen.
-        silent = start.epoch + (start.number > 0)
+        tokenless_epoch = start.epoch + (start.number > 0)
         for group in self._packer.groups(self._arrivals.epochs(start)):
             encoded = self._encoder.encode(group)
             self._reached = encoded.after
             if len(encoded.ids):
-                silent = encoded.after.epoch + 1
-            elif silent < encoded.after.epoch:
+                tokenless_epoch = encoded.after.epoch + 1
+            elif tokenless_epoch < encoded.after.epoch:
                 break
             if self._store is not None:
                 self._store.keep(group, encoded.documents)
             yield encoded
-        if silent <= self._reached.epoch:
-            raise _fruitless("an epoch without a token")
+        if tokenless_epoch <= self._reached.epoch:
+            raise _nothing_trained("an epoch without a token")
         if self._store is not None:
             self._store.commit()
 
@@ -314,7 +314,7 @@ class Lane:
             self._store.close()
 
 
-def _fruitless(actual: str) -> InputError:
+def _nothing_trained(actual: str) -> InputError:
     return InputError(
         "nothing of the stream can be trained on",
         expected="a document of >= 2 tokens, with a target that is not masked",

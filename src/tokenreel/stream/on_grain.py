@@ -42,10 +42,6 @@ class GrainBatches(Batches, grain.DatasetIterator):
         grain.DatasetIterator.__init__(self)
         Batches.__init__(self, stream)
 
-    def __next__(self) -> Batch:
-        self._assert_not_closed()
-        return Batches.__next__(self)
-
     def get_state(self) -> StreamState:  # type: ignore[override]
         """Return where the stream is."""
         return self.state

@@ -35,7 +35,7 @@ from tokenreel.rows.segments import Segments, cut, document_bounds
 from tokenreel.stream.arrivals import Arrived, grouped
 from tokenreel.stream.encoded_documents import EncodedDocuments, joined, no_documents
 from tokenreel.stream.lane import ARRAYS, Rows
-from tokenreel.stream.stream_state import counts_of, nothing_counted
+from tokenreel.stream.stream_state import counts_of, nothing_counted, row_counts
 
 ANY_NUMBER = 1 << 30
 METHOD = "first_fit"
@@ -147,16 +147,8 @@ class WindowPacker:
         low[0] -= is_start
         owned = starts + shown - low
         counts = _documents(buffer, np.append(low, starts[-1] + shown[-1]))
-        counts += counts_of(
-            num_windows,
-            tokens=owned,
-            placed=owned,
-            overlap=shown - owned,
-            trained=trained,
-            masked=shown - trained,
-            padding=seq_len + 1 - shown,
-            rows=1,
-        )
+        counts += counts_of(num_windows, tokens=owned)
+        counts += row_counts(shown, overlap=shown - owned, trained=trained, seq_len=seq_len)
         held = [_held_from(buffer, position) for position in (starts + seq_len).tolist()]
         return Rows(arrays=arrays, counts=counts, held=held, rest=nothing_counted())
 
@@ -273,7 +265,13 @@ class BinPacker:
             return rows
         pieces = _pieces(row_offsets, segments.take(order))
         arrays, trained = self._masking.fill(documents.ids, pieces)
-        counts = _row_counts(pieces, documents.offsets, trained, capacity=capacity)
+        # A piece that is not at its document's begin repeats the token before it; sums over the
+        # pieces of each row.
+        goes_on = pieces.start != documents.offsets[pieces.document]
+        firsts = pieces.row_offsets[:-1]
+        shown = np.add.reduceat(pieces.length, firsts)
+        overlap = np.add.reduceat(goes_on.astype(np.int64), firsts)
+        counts = row_counts(shown, overlap=overlap, trained=trained, seq_len=capacity - 1)
         counts[0] += whole
         held = [(waiting, row + 1) for row in range(num_rows - 1)]
         held.append((waiting.part(num_docs, len(waiting)), 0))
@@ -306,25 +304,6 @@ def _block_counts(block: EncodedDocuments, lengths: np.ndarray) -> np.ndarray:
         truncated=block.truncated.sum(),
         dropped=lengths[is_short].sum(),
     )[0]
-
-
-def _row_counts(
-    pieces: Pieces, begins: np.ndarray, trained: np.ndarray, *, capacity: int
-) -> np.ndarray:
-    """Return what each row adds; a piece that is not at its document's begin repeats a token."""
-    firsts = pieces.row_offsets[:-1]  # of the pieces of each row, to sum over them
-    shown = np.add.reduceat(pieces.length, firsts)
-    goes_on = (pieces.start != begins[pieces.document]).astype(np.int64)
-    overlap = np.add.reduceat(goes_on, firsts)
-    return counts_of(
-        pieces.num_rows,
-        placed=shown - overlap,
-        overlap=overlap,
-        trained=trained,
-        masked=shown - trained,
-        padding=capacity - shown,
-        rows=1,
-    )
 
 
 def pack_within(

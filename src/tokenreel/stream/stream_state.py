@@ -8,17 +8,17 @@
 (sequential). At the defaults some 200 KB of JSON for each lane; the buffer is most of it, and
 holds a long document whole. `digest` is the SHA-256 over the lane's other fields, its number,
 the step and the fingerprint: a state that was damaged, or put together from two moments, is
-refused. `counts` is the account of every token that was read, and every slot of every row:
+refused.
+
+`counts` is the account of every token that was read, and every slot of every row, in the words
+of rows/row_ledger.py. Of its three sums the first has one figure more in a stream:
 
     placed + truncated + dropped + pending  =  tokens read
-    placed + overlap + padding              =  slots  =  rows · (T + 1)
-    trained + masked                        =  placed + overlap
 
-Truncated is what `max_doc_tokens` cuts off. Dropped are documents too short to hold a
-transition, rows without a trained target, and what the end leaves over (data.end = drop).
-Overlap are the tokens shown twice: a window begins with the last token of the one before,
-and so does a segment of a document that is longer than a row. Pending are documents of a
-block whose rows have not all been given out.
+Pending are documents of a block whose rows have not all been given out: so a stream counts what
+is dropped, where a plan knows it as what is left. Truncated is what `max_doc_tokens` cuts off.
+Dropped are documents too short to hold a transition, rows without a trained target, and what
+the end leaves over (data.end = drop).
 """
 
 from __future__ import annotations
@@ -68,6 +68,21 @@ def counts_of(num_rows: int, **columns: np.ndarray | int) -> np.ndarray:
     for name, values in columns.items():
         counts[:, COLUMN[name]] = values
     return counts
+
+
+def row_counts(
+    shown: np.ndarray, *, overlap: np.ndarray, trained: np.ndarray, seq_len: int
+) -> np.ndarray:
+    """Return what rows of so many tokens add, int64 [rows, names]; tokens read are not in it."""
+    return counts_of(
+        len(shown),
+        rows=1,
+        placed=shown - overlap,
+        overlap=overlap,
+        trained=trained,
+        masked=shown - trained,
+        padding=seq_len + 1 - shown,
+    )
 
 
 def nothing_counted() -> np.ndarray:
