@@ -14,8 +14,7 @@ from tokenreel import StoreWriter, build, open_store
 from tokenreel.cli.flags import flag_of
 from tokenreel.cli.main import full_parser
 from tokenreel.cli.spoken import GIVEN, NAMED, in_flags, spoken
-from tokenreel.config.hints import choices_of
-from tokenreel.config.keywords import hints_of
+from tokenreel.config.hints import choices_of, hints_of
 from tokenreel.errors import ConfigError, MismatchError, SettingsError
 from tokenreel.text.tokenizers.train import train_tokenizer
 
@@ -108,7 +107,7 @@ def test_every_keyword_of_build_is_a_flag_of_its_command() -> None:
 def test_the_help_of_build_says_of_every_keyword_its_meaning_choices_and_default() -> None:
     text = inspect.getdoc(build) or ""
     for name, parameter in inspect.signature(build).parameters.items():
-        entry = re.search(rf"^(?:\w+, )?{name}(?:, \w+)?\n((?:    .*\n)+)", text, re.MULTILINE)
+        entry = re.search(rf"^(?:\w+, )?{name}(?:, \w+)?\n((?:    .*\n?)+)", text, re.MULTILINE)
         assert entry, name
         choices = choices_of(hints_of(build)[name])
         assert [choice for choice in choices if f'"{choice}"' not in entry[1]] == []

@@ -28,7 +28,7 @@ build("a.jsonl", tokenizer="byte")
 # What declares the signature: following every import would take minutes.
 DECLARING = [
     "builder/build.py",
-    "builder/build_plan.py",
+    "builder/build_settings.py",
     "config/keywords.py",
     "text/sources/read_options.py",
 ]

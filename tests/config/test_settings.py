@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import inspect
 import pydoc
 import typing
 from dataclasses import dataclass, field, fields
@@ -11,12 +13,22 @@ from typing import Any
 import pytest
 from mypy import api
 
+from tokenreel.cli.flags import add_flags
 from tokenreel.config.hints import choices_of
-from tokenreel.config.settings import check_settings, declares_settings, identity_of, setting
+from tokenreel.config.keywords import takes_settings
+from tokenreel.config.settings import (
+    check_settings,
+    declared,
+    declares_settings,
+    identity_of,
+    optional,
+    setting,
+)
 from tokenreel.errors import ConfigError
 from tokenreel.feed import recipe
 from tokenreel.feed.recipe import Phase, Recipe, Source
 from tokenreel.layouts.open_store import LAYOUTS
+from tokenreel.rows import kinds
 from tokenreel.rows.packing import METHODS
 from tokenreel.rows.segments import TRUNCATIONS
 from tokenreel.store.file_arrays import MODES
@@ -60,8 +72,8 @@ def test_a_type_checker_refuses_wrong_choices_and_keywords(
 ) -> None:
     program = tmp_path / "program.py"
     program.write_text(WRONG)
-    # The recipe alone is read with it: following every import would take minutes.
-    files = [str(program), str(recipe.__file__)]
+    # What declares the recipe is read with it: following every import would take minutes.
+    files = [str(program), str(recipe.__file__), str(kinds.__file__)]
     options = ["--follow-imports=skip", "--explicit-package-bases", "--config-file="]
     monkeypatch.setenv("MYPYPATH", str(Path(str(recipe.__file__)).parents[2]))
     said, _, _ = api.run([*options, f"--cache-dir={tmp_path}", *files])
@@ -108,6 +120,72 @@ def test_one_line_of_a_field_is_its_check(settings: dict[str, Any], message: str
     with pytest.raises(ConfigError) as caught:
         Paint(**settings)
     assert message in str(caught.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What is done; `coats` is declared by Paint, and None leaves it to that."""
+
+    wall: str = field(metadata=setting("which wall"))
+    share: float = declared(0.5, "how much of it (default: half)", least=0, below=1, group="How")
+    speed: float = declared(1.0, "metres a second", above=0, group="How", identity=False)
+    tin: int | str = declared(1000, 'size of a tin, such as "2K"', size=True, group="How")
+    coats: int | None = optional(Paint, "coats", group="How")
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@takes_settings(Job)
+def paint(job: Job) -> Job:
+    """Paint a wall. The settings:"""
+    return job
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"share": 1}, "bad share (expected >= 0 and < 1, got 1)"),
+        ({"share": -0.1}, "bad share (expected >= 0 and < 1, got -0.1)"),
+        ({"share": float("nan")}, "bad share (expected >= 0 and < 1, got nan)"),
+        ({"speed": 0}, "bad speed (expected > 0, got 0)"),
+        ({"tin": "2 buckets"}, "bad tin (expected more than 0 bytes, such as"),
+        ({"tin": True}, "bad tin (expected more than 0 bytes, such as"),
+        ({"coats": 0}, "bad coats (expected >= 1, got 0)"),
+        ({"shear": 0.1}, "paint() has no keyword 'shear'; did you mean 'share'?"),
+    ],
+)
+def test_a_declared_setting_is_a_keyword_that_checks_itself(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        paint(wall="north", **settings)
+    assert message in str(caught.value)
+
+
+def test_a_function_of_settings_says_what_it_needs_and_takes() -> None:
+    with pytest.raises(TypeError, match=r"^paint\(\) needs wall$"):
+        paint()  # type: ignore[call-arg]
+    assert paint(wall="north", tin="2K") == Job(wall="north", tin=2000)
+    assert list(inspect.signature(paint).parameters) == ["wall", "share", "speed", "tin", "coats"]
+    said = inspect.getdoc(paint)
+    assert said is not None
+    assert said.startswith("Paint a wall. The settings:\n\nwall\n    which wall\n\nHow:\n\nshare\n")
+    assert said.endswith("coats\n    how many layers")
+
+
+def test_a_declared_setting_is_a_flag() -> None:
+    parser = argparse.ArgumentParser()
+    assert add_flags(parser, Job, left_out=("wall",), share=0.25) == [
+        *("share", "speed", "tin", "coats")
+    ]
+    assert vars(parser.parse_args(["--tin", "2K"])) == {
+        "share": 0.25,
+        "speed": 1.0,
+        "tin": 2000,
+        "coats": None,
+    }
+    assert "how:\n  --share NUMBER" in parser.format_help()
 
 
 def test_the_identity_leaves_out_what_no_batch_depends_on() -> None:

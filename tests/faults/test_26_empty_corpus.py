@@ -9,7 +9,7 @@ import pytest
 from tests.builder.making import write_jsonl
 
 from tokenreel.builder.build import build
-from tokenreel.builder.build_plan import Shuffle
+from tokenreel.builder.build_settings import Shuffle
 from tokenreel.errors import EmptyError, InputError
 from tokenreel.text.sources import InMemory
 

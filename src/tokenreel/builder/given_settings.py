@@ -1,6 +1,6 @@
 """The settings of a build as its caller gave them: kept with the build, and compared in words.
 
-They decide nothing: what the bytes depend on are the facts (plan.py), which are hashes and
+They decide no byte: what the bytes depend on are the facts (build_plan.py), which are hashes and
 numbers. People changed a word, so what differs is said in that word.
 """
 
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from os import PathLike, fspath
 from pathlib import PurePath
 from typing import Any
 
+from tokenreel.builder.build_settings import BuildSettings
 from tokenreel.canonical import digest
 from tokenreel.display import count_of
 from tokenreel.errors import differing_fields
@@ -20,10 +21,6 @@ from tokenreel.text.sources.source_protocol import TextSource
 from tokenreel.text.tokenizers import EndToken
 
 INPUTS = {"sources": "record", "texts": "text", "chats": "chat"}  # and what one of them is
-# How a build runs, and where: no token depends on these.
-RUNNING = frozenset(["out", "replace", "restart", "progress", "watch"])
-RUNNING |= {"workers", "engine", "address", "tokenizer_engine"}
-RUNNING |= {"max_retries", "retry_delay", "streaming"}
 READING = frozenset([*INPUTS, "text_key", "id_key", "kind", "max_record_bytes"])
 MAX_FILES = 2000  # beyond these it is not said which of them changed
 SHOWN_FILES = 5
@@ -31,16 +28,20 @@ SHOWN_CHARACTERS = 120
 
 
 def settings_of(
-    given: Mapping[str, Any], source: TextSource, *, template: str | None, end: EndToken | None
+    settings: BuildSettings, source: TextSource, *, template: str | None, end: EndToken | None
 ) -> dict[str, Any]:
     """Return the settings by name, ready for JSON, with the template and end token picked."""
-    chosen = {name: value for name, value in given.items() if name not in RUNNING}
+    chosen: dict[str, Any] = {
+        item.name: getattr(settings, item.name)
+        for item in fields(settings)
+        if item.metadata["identity"] or item.name in (*INPUTS, "tokenizer")
+    }
     for name, noun in INPUTS.items():
-        chosen[name] = None if given[name] is None else _described_input(given[name], noun)
+        chosen[name] = None if chosen[name] is None else _described_input(chosen[name], noun)
     if chosen["sources"] is not None:
         read = source.options
         chosen |= {"text_key": read.chat_key or read.text_key, "id_key": read.id_key}
-    chosen["tokenizer"] = _described(given["tokenizer"])
+    chosen["tokenizer"] = _described(settings.tokenizer)
     if isinstance(chosen["policy"], Mapping):
         chosen["policy"] = dict(chosen["policy"])
     chosen |= {"chat": template is not None, "template": template}
@@ -55,14 +56,14 @@ def settings_of(
 
 
 def _described(value: object) -> str:
-    """Return a path as it was given, and of what is in memory what it is."""
+    """Return a path as it was given, and the type of an object in memory."""
     if isinstance(value, (str, PathLike)):
         return str(fspath(value))
     return value.name if isinstance(value, TextSource) else f"{type(value).__name__} in memory"
 
 
 def _described_input(value: object, noun: str) -> str | list[str]:
-    """Return sources as they were given; of what is in memory never the content.
+    """Return sources as they were given; of objects in memory their type and number, never content.
 
     >>> _described_input(["one", "two"], "text"), _described_input(["a.txt"], "record")
     ('a list of 2 texts in memory', ['a.txt'])
@@ -153,7 +154,7 @@ def changes(before: Made, after: Made) -> Changes:
 
 
 def _matters(name: str, before: Made, after: Made) -> bool:
-    """Tell whether a setting that is spelled otherwise means something else.
+    """Tell whether a setting with another value means another build.
 
     The same file may go by two names; and what becomes of a bad record is no other build.
     """
@@ -166,7 +167,7 @@ def _matters(name: str, before: Made, after: Made) -> bool:
 def _contents(
     before: Made, after: Made, named: Mapping[str, object]
 ) -> dict[str, tuple[object, object, str]]:
-    """Return what goes by the same name and is not the same."""
+    """Return the inputs that have the same name and another content."""
     found: dict[str, tuple[object, object, str]] = {}
     for name in ("tokenizer", "template"):
         if name not in named and before.fact(name) != after.fact(name):

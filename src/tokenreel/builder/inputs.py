@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Mapping, Sized
 from os import PathLike
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
+from tokenreel.builder.build_settings import BuildSettings
 from tokenreel.errors import ConfigError, EmptyError
 from tokenreel.text.sources import Spec, open_memory, open_source
 from tokenreel.text.sources.source_protocol import TextSource
 from tokenreel.text.sources.table import records_of, table_name
 
-Item = TypeVar("Item", covariant=True)
 
-
-class Iterated(Protocol[Item]):
-    """Any iterable, to type checkers; what it is when a build begins, `open_inputs` judges."""
-
-    def __iter__(self) -> Iterator[Item]: ...
-
-
-def open_inputs(
-    sources: Spec | None,
-    *,
-    texts: Iterated[str] | None,
-    chats: Iterated[Any] | None,
-    chat: bool,
-    reading: Mapping[str, Any],
-) -> TextSource:
-    """Return the one source that is given, read by the settings of `reading` that are not None."""
-    given = {"sources": sources, "texts": texts, "chats": chats}
+def open_inputs(settings: BuildSettings) -> TextSource:
+    """Return the one source that is given, read by the settings of reading that are not None."""
+    sources = settings.sources
+    given = {"sources": sources, "texts": settings.texts, "chats": settings.chats}
     named = [name for name, value in given.items() if value is not None]
     if len(named) != 1:
         raise ConfigError(
@@ -37,8 +24,8 @@ def open_inputs(
             expected="sources, texts=… or chats=…",
             actual=" and ".join(named) or "none",
         )
-    options = {name: value for name, value in reading.items() if value is not None}
-    if chat and not _are_open(sources):
+    options = settings.reading()
+    if settings.is_chat and not _are_open(sources):
         # The whole record is the chat, or the field that text_key names.
         options |= {"text_key": None, "chat_key": options.get("text_key")}
     if sources is None:
@@ -64,7 +51,7 @@ def _are_open(sources: Spec | None) -> bool:
 
 
 def _is_named(sources: Spec) -> bool:
-    """Return whether sources that are no table say by their type what they are."""
+    """Return whether the type of the sources says what they are: paths, opened sources, records."""
     if isinstance(sources, (list, tuple)):
         return all(map(_is_one, sources)) or all(isinstance(item, Mapping) for item in sources)
     return _is_one(sources)

@@ -4,53 +4,40 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenreel.builder.build import build
+from tokenreel.builder.build_settings import BuildSettings
 from tokenreel.builder.report_files import PAGE_NAME, is_reported
-from tokenreel.cli.flags import add_flags, described
+from tokenreel.cli.flags import add_flags, meaning_of
 from tokenreel.cli.output import emit, printable, size
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-# The keywords of `build` that are flags, as the help groups them; what they are, it says itself.
-GROUPS = {
-    "reading": (
-        "text_key id_key kind on_bad max_retries retry_delay streaming max_record_bytes "
-        "max_uncompressed_bytes max_ratio"
-    ),
-    "chats": "chat template policy",
-    "what goes in": (
-        "end_token seed val_frac val_tokens train_tokens shuffle shuffle_buffer deduplicate "
-        "min_tokens provenance shard_size chunk_bytes"
-    ),
-    "running": "workers engine address tokenizer_engine replace restart",
-}
+PYTHON_ALONE = ("sources", "texts", "chats", "progress", "watch")  # the first is no flag, but words
 SHOWN_PLACES = 5
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command: those of `build`."""
-    parser.add_argument("sources", nargs="+", help=described(build)["sources"])
-    add_flags(parser, build, ["out", "tokenizer"])
+    """Add the arguments of the command: the settings of a build."""
+    sources = next(item for item in fields(BuildSettings) if item.name == "sources")
+    parser.add_argument("sources", nargs="+", help=meaning_of(sources))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    for title, names in GROUPS.items():
-        add_flags(parser.add_argument_group(title), build, names.split(), workers=cores, chat=False)
+    flags = add_flags(parser, BuildSettings, left_out=PYTHON_ALONE, workers=cores, chat=False)
+    parser.set_defaults(settings=flags)
 
 
 def run(args: argparse.Namespace) -> int:
     """Build the store and print the summary; one that is there already is not built again."""
     out = Path(args.out)
-    names = [name for names in GROUPS.values() for name in names.split()]
     built = build(
         args.sources,
-        out=out,
-        tokenizer=args.tokenizer,
         progress=not (args.quiet or args.json),
-        **{name: getattr(args, name) for name in names},
+        **{name: getattr(args, name) for name in args.settings},
     )
     named = {"path": str(out), "fingerprint": built.store.fingerprint}
     result = {**named, **built.report, "already_built": built.already_built}

@@ -1,32 +1,28 @@
-"""Flags made of the keywords of a function: names, types, choices, defaults and help.
+"""Flags made of declared settings (config/settings.py): names, types, choices, defaults and help.
 
-The signature and the docstring of the function are the one place where they are said:
+The fields of a dataclass are the one place where they are said:
 
     val_frac: float = 0.0                     --val-frac NUMBER
     shuffle: Literal["none", "buffer"]        --shuffle {none,buffer}
     deduplicate: bool = False                 --deduplicate
     provenance: bool = True                   --no-provenance
     end_token: str | None = "auto"            --end-token TEXT, --no-end-token
-    shard_size: int | str, chunk_bytes: int   --shard-size 128M
+    shard_size: int | str, with size=True     --shard-size 128M
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
-import inspect
 import re
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Container
+from dataclasses import MISSING, Field, fields
 from os import PathLike
 from typing import Any
 
-from tokenreel.config.hints import choices_of, parts_of
-from tokenreel.config.keywords import hints_of
+from tokenreel.config.hints import choices_of, hints_of, parts_of
 from tokenreel.config.sizes import parse_size
 from tokenreel.errors import ConfigError
-
-SIZES = ("_size", "_bytes")
 
 
 def size_argument(text: str) -> int:
@@ -50,62 +46,52 @@ def flag_of(name: str) -> str:
 
 
 def add_flags(
-    parser: argparse._ActionsContainer,
-    function: Callable[..., object],
-    names: Iterable[str],
-    **defaults: Any,
-) -> None:
-    """Add the flags of these keywords; `defaults` are those of the command line alone."""
-    parameters = inspect.signature(function).parameters
-    hints, meanings = hints_of(function), described(function)
-    for name in names:
-        default = defaults.get(name, parameters[name].default)
-        _add(parser, name, hints[name], default, meanings.get(name))
+    parser: argparse.ArgumentParser, kind: type, *, left_out: Container[str], **defaults: Any
+) -> list[str]:
+    """Add the flags of settings under the headings of their groups, and return their names.
+
+    `left_out` are settings of Python alone; `defaults` are those of the command line alone.
+    """
+    hints, names = hints_of(kind), []
+    groups: dict[str, argparse._ActionsContainer] = {"": parser}
+    for item in fields(kind):
+        if item.name not in left_out:
+            title = item.metadata["group"].lower()
+            if title not in groups:
+                groups[title] = parser.add_argument_group(title)
+            default = defaults.get(item.name, item.default)
+            _add(groups[title], item, hint=hints[item.name], default=default)
+            names.append(item.name)
+    return names
 
 
-def _add(
-    parser: argparse._ActionsContainer, name: str, hint: Any, default: Any, meaning: str | None
-) -> None:
+def _add(parser: argparse._ActionsContainer, item: Field[Any], *, hint: Any, default: Any) -> None:
+    name, meaning = item.name, meaning_of(item)
     settings: dict[str, Any] = {"dest": name, "default": default, "help": meaning}
-    if default is inspect.Parameter.empty:
+    if default is MISSING:
         settings = {"dest": name, "required": True, "help": meaning}
     kinds = [kind for kind in (bool, int, float, str) if kind in (typing.get_args(hint) or (hint,))]
     if kinds[:1] == [bool]:
         if default is not False:
-            denied = {**settings, "help": meaning and f"do not {meaning.partition(' (')[0]}"}
+            denied = {**settings, "help": f"do not {meaning.partition(' (')[0]}"}
             parser.add_argument(f"--no-{flag_of(name)[2:]}", action="store_false", **denied)
         if default is not True:
             parser.add_argument(flag_of(name), action="store_true", **settings)
         return
-    read = size_argument if name.endswith(SIZES) else (kinds or [str])[0]
+    read = size_argument if item.metadata["size"] else (kinds or [str])[0]
     choices = choices_of(hint)
     is_path = hint is Any or any(typing.get_origin(part) is PathLike for part in parts_of(hint))
     metavar = "PATH" if is_path else METAVARS[read]
     settings |= {"choices": choices} if choices else {"type": read, "metavar": metavar}
     parser.add_argument(flag_of(name), **settings)
-    if default not in (None, inspect.Parameter.empty) and type(None) in typing.get_args(hint):
+    if default not in (None, MISSING) and type(None) in typing.get_args(hint):
         none = {"dest": name, "action": "store_const", "const": None, "default": default}
         parser.add_argument(f"--no-{flag_of(name)[2:]}", help="none at all", **none)
 
 
-@functools.cache
-def described(function: Callable[..., object]) -> dict[str, str]:
-    """Return what the docstring of a function says of each keyword.
-
-    >>> def paint(*, colour: str, coats: int) -> None:
-    ...     '''Paint.
-    ...
-    ...     colour
-    ...         of the paint
-    ...     coats
-    ...         how many
-    ...         of them
-    ...     '''
-    >>> described(paint)
-    {'colour': 'of the paint', 'coats': 'how many of them'}
-    """
-    found = re.findall(r"^(\w+)\n((?:    .*\n?)+)", inspect.getdoc(function) or "", re.MULTILINE)
-    return {name: _for_commands(" ".join(text.split())) for name, text in found}
+def meaning_of(item: Field[Any]) -> str:
+    """Return what a setting means, without what is said to callers in Python."""
+    return _for_commands(item.metadata["meaning"])
 
 
 def _for_commands(meaning: str) -> str:

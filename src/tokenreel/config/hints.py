@@ -1,13 +1,16 @@
 """What a type hint says of a value: whether it fits, in words, and which choice was meant.
 
-Hints are types here, never their spelling: `typing.get_type_hints` has resolved them. A look at
+Hints are types here, never their spelling: `hints_of` has resolved them. A look at
 the class of a value, and of the items of a list, costs a microsecond or two.
 """
 
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
 import math
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,8 +30,31 @@ WORDS: Mapping[Any, str] = {
 }
 
 
+@functools.cache
+def hints_of(declaring: Any) -> dict[str, Any]:
+    """Return the type hints of a function, or of a class with its bases.
+
+    A hint that names what is not imported, as a tokenizer of a package that is not installed, is
+    Any.
+    """
+    if isinstance(declaring, type):
+        parts = [(kind, vars(sys.modules[kind.__module__])) for kind in declaring.__mro__[::-1]]
+    else:
+        inner = inspect.unwrap(declaring, stop=lambda outer: hasattr(outer, "__signature__"))
+        parts = [(inner, inner.__globals__)]
+    hints: dict[str, Any] = {}
+    for written_in, names in parts:
+        for name, written in inspect.get_annotations(written_in).items():
+            alone = type("alone", (), {"__annotations__": {name: written}})
+            try:
+                hints |= typing.get_type_hints(alone, names)
+            except NameError:
+                hints[name] = Any
+    return hints
+
+
 def parts_of(hint: Any) -> tuple[Any, ...]:
-    """Return the members of a union; a hint that is none is its only member."""
+    """Return the members of a union, or the hint itself if it is not a union."""
     is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     return typing.get_args(hint) if is_union else (hint,)
 
@@ -70,7 +96,7 @@ def _fits_part(part: Any, value: object) -> bool:
 
 
 def in_words(hint: Any) -> str:
-    """Say what a hint accepts.
+    """Return what a hint accepts, in words.
 
     >>> in_words(Literal["a", "b"] | None), in_words(str | PathLike[str]), in_words(Sequence[int])
     ("'a', 'b' or None", 'a string or a path', 'a list, each a whole number')
@@ -111,7 +137,7 @@ def brief(value: object) -> str:
 
 
 def nearest_words(word: str, known: Iterable[str], *, likeness: float = 0.5) -> list[str]:
-    """Return the known words that someone may have meant: those that begin so, else the like.
+    """Return the known words that may be meant: those that begin with it, else the most similar.
 
     >>> nearest_words("--val", ["--val-frac", "--val-tokens", "--seed"])
     ['--val-frac', '--val-tokens']

@@ -1,7 +1,7 @@
 """A setting is declared once: as a field of a dataclass that says in its metadata what it means.
 
     rows: Rows = field(default="windows", metadata=setting("how rows are made of documents"))
-    steps: int | None = field(default=None, metadata=setting("how many steps", least=1))
+    steps: int | None = declared(None, "how many steps", least=1)  # the same, shorter
 
 From the field come the check (`check_settings`, for __post_init__), the docstring that help()
 shows (`declares_settings`) and what the fingerprint is made of (`identity_of`). A check costs some
@@ -13,20 +13,21 @@ from __future__ import annotations
 import functools
 import sys
 import textwrap
-import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
-from typing import Any, TypeVar
+from dataclasses import MISSING, Field, field, fields, is_dataclass
+from typing import Any, TypeVar, cast
 
 from tokenreel.config.hints import (
     brief,
     choices_of,
     did_you_mean,
     fits,
+    hints_of,
     in_words,
     parts_of,
     plain_number,
 )
+from tokenreel.config.sizes import parse_size
 from tokenreel.errors import ConfigError, KeywordError
 
 Kind = TypeVar("Kind")
@@ -38,22 +39,46 @@ def setting(
     *,
     least: int | None = None,
     most: int | None = None,
+    above: int | None = None,
+    below: int | None = None,
     accepts: str | None = None,
     identity: bool = True,
+    size: bool = False,
+    checked: bool = True,
+    group: str = "",
 ) -> dict[str, Any]:
     """Return the metadata of a field.
 
     `least` and `most` are the smallest and largest number allowed, and -most the smallest without
-    `least`; `accepts` says what is accepted where the words for its type do not; `identity` False:
-    no batch depends on the setting.
+    `least`; `above` and `below` are bounds that are not allowed themselves; `accepts` says what is
+    accepted where the words for its type do not; `identity` False: no batch, or store, depends on
+    the setting; `size`: bytes, that may be given as "128M" and are replaced by their number;
+    `checked` False: who opens what is given judges its type; `group` is the heading under which
+    help shows it.
     """
     return {
         "meaning": meaning,
         "least": least,
         "most": most,
+        "above": above,
+        "below": below,
         "accepts": accepts,
         "identity": identity,
+        "size": size,
+        "checked": checked,
+        "group": group,
     }
+
+
+def declared(default: Any, meaning: str, **limits: Any) -> Any:
+    """Return the field of a setting that may be left out; `limits` are those of `setting`."""
+    return field(default=default, metadata=setting(meaning, **limits))
+
+
+def optional(kind: type, name: str, **changed: Any) -> Any:
+    """Return the field of a setting that another class declares; None leaves it to that class."""
+    (item,) = (item for item in fields(kind) if item.name == name)
+    return field(default=None, metadata={**item.metadata, **changed})
 
 
 def check_settings(settings: Any, *, owner: str = "", section: str = "") -> None:
@@ -62,12 +87,14 @@ def check_settings(settings: Any, *, owner: str = "", section: str = "") -> None
     Numbers of numpy and fractions are replaced by those of Python. `owner` says whose setting it
     is, where that is not plain; `section` is the table of a file in which it stands.
     """
-    hints = _hints(settings.__class__)
+    hints = hints_of(settings.__class__)
     for item in fields(settings):
         given = getattr(settings, item.name)
-        if given is item.default:  # which is most of them
+        if given is item.default or not item.metadata["checked"]:  # which is most of them
             continue
         hint, value = hints[item.name], plain_number(given)
+        if item.metadata["size"] and value is not None:
+            value = parse_size(cast(Any, value), name=item.name)
         expected = _bound_missed(item, hint, value)
         if expected is None and not fits(hint, given):
             expected = _accepted(item, hint)
@@ -85,12 +112,17 @@ def check_settings(settings: Any, *, owner: str = "", section: str = "") -> None
 
 
 def _bound_missed(item: Field[Any], hint: Any, value: Any) -> str | None:
-    """Return the bound that a number is beyond; None if it is within all, or no number."""
+    """Return the bound that a number exceeds; None if it is within all, or not a number."""
     if not fits(float, value):
         return None
     least, most = item.metadata["least"], item.metadata["most"]
+    above, below = item.metadata["above"], item.metadata["below"]
     if int not in parts_of(hint) and abs(value) > sys.float_info.max:
         return "a finite number"
+    if above is not None and not value > above:
+        return f"> {above:,}"
+    if below is not None and not least <= value < below:
+        return f">= {least:,} and < {below:,}"
     most = LARGEST_WHOLE if most is None else most
     least = -most if least is None else least
     if value < least:
@@ -99,7 +131,7 @@ def _bound_missed(item: Field[Any], hint: Any, value: Any) -> str | None:
 
 
 def _is_text(value: object) -> bool:
-    """Tell whether a value can be written as UTF-8, if it is a string at all."""
+    """Tell whether a value can be written as UTF-8; True for all but strings."""
     try:
         return not isinstance(value, str) or value.encode() is not None
     except UnicodeEncodeError:
@@ -107,7 +139,7 @@ def _is_text(value: object) -> bool:
 
 
 def declares_settings(kind: type[Kind]) -> type[Kind]:
-    """Make a dataclass of settings say what each one means, and refuse names that it has not.
+    """Add the meaning of each setting to the docstring of a dataclass, and refuse unknown names.
 
     help() shows what a setting accepts, its default and its meaning; a wrong keyword is a
     KeywordError that names the nearest.
@@ -133,7 +165,7 @@ def declares_settings(kind: type[Kind]) -> type[Kind]:
 
 def _told(kind: type) -> str:
     """Return what help() says of each setting."""
-    hints, lines = _hints(kind), []
+    hints, lines = hints_of(kind), []
     for item in fields(kind):
         accepted, least = _accepted(item, hints[item.name]), item.metadata["least"]
         if least is not None:
@@ -142,6 +174,23 @@ def _told(kind: type) -> str:
         lines.append(_filled(f"{item.name}: {accepted}; {default}", indent=4))
         lines.append(_filled(item.metadata["meaning"], indent=8))
     return "\n".join(lines)
+
+
+def grouped(kind: Any) -> str:
+    """Return the name and meaning of each setting, under the headings of their groups."""
+    groups: dict[str, list[str]] = {}
+    for item in fields(kind):
+        told = textwrap.fill(
+            item.metadata["meaning"],
+            92,
+            initial_indent=" " * 4,
+            subsequent_indent=" " * 4,
+            break_on_hyphens=False,
+        )
+        groups.setdefault(item.metadata["group"], []).append(f"{item.name}\n{told}")
+    return "\n\n".join(
+        (f"{name}:\n\n" if name else "") + "\n".join(told) for name, told in groups.items()
+    )
 
 
 def _filled(text: str, *, indent: int) -> str:
@@ -169,8 +218,3 @@ def _plain(value: Any) -> Any:
 
 def _accepted(item: Field[Any], hint: Any) -> str:
     return str(item.metadata["accepts"] or in_words(hint))
-
-
-@functools.cache
-def _hints(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind)

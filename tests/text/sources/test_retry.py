@@ -126,5 +126,5 @@ def test_a_call_that_never_answers_is_given_up() -> None:
 
 
 def test_negative_numbers_are_refused() -> None:
-    with pytest.raises(ConfigError, match="max_retries is negative"):
+    with pytest.raises(ConfigError, match=r"bad max_retries \(expected >= 0, got -1\)"):
         Backoff(max_retries=-1)

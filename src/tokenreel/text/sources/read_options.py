@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
-from tokenreel.errors import ConfigError
+from tokenreel.config.settings import check_settings, declared, declares_settings
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -14,46 +14,46 @@ OnBad = Literal["error", "skip"]
 FileKind = Literal["jsonl", "parquet", "text"]
 
 
+@declares_settings
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """Say which field is the text, what to do with a bad record, and the limits.
+    """Which field is the text, what happens to a bad record, and the limits."""
 
-    text_key
-        the field that holds the document; None hands over the whole object as `value`
-    chat_key
-        the field that holds the chat, where objects are handed over; None: all of the object.
-        A build with chat=True calls it text_key, since one setting names what is read
-    id_key
-        the field that names a record in its provenance, where it is present
-    on_bad
-        "error" raises at the first record that cannot be used, "skip" counts it and goes on
-        (a build skips chats that cannot be read or rendered, too)
-    max_record_bytes
-        the longest JSONL line, text file or text value that is read
-    max_uncompressed_bytes, max_ratio
-        where a compressed file is given up as a bomb; the ratio counts after 1 MiB of output
-    """
-
-    text_key: str | None = "text"
-    chat_key: str | None = None
-    id_key: str | None = "id"
-    on_bad: str = "error"
-    max_record_bytes: int = MAX_RECORD_BYTES
-    max_uncompressed_bytes: int = 256 * GIB
-    max_ratio: float = 250.0
+    text_key: str | None = declared(
+        "text",
+        'field or column of the text, or of the chat (default: "text"; of chats the whole record)',
+    )
+    chat_key: str | None = declared(
+        None,
+        "field that holds the chat, where whole objects are handed over because text_key is None; "
+        "a build with chat=True calls it text_key, since one setting names what is read",
+    )
+    id_key: str | None = declared(
+        "id", 'field or column that names a document in its provenance (default: "id", if present)'
+    )
+    on_bad: OnBad = declared(
+        "error",
+        '"error" ends the build at the first record that cannot be used, "skip" counts it and '
+        "goes on (default: error)",
+    )
+    max_record_bytes: int = declared(
+        MAX_RECORD_BYTES,
+        'the longest record that is read, in bytes or such as "1M" (default: 64 MiB)',
+        size=True,
+    )
+    max_uncompressed_bytes: int = declared(
+        256 * GIB,
+        "where a compressed file is given up as a bomb (default: 256 GiB)",
+        size=True,
+    )
+    max_ratio: float = declared(
+        250.0,
+        "how far a file may unpack before it is given up as a bomb (default: 250)",
+        above=0,
+    )
 
     def __post_init__(self) -> None:
-        if self.on_bad not in get_args(OnBad):
-            raise ConfigError(
-                "on_bad is not a known policy",
-                expected=" or ".join(map(repr, get_args(OnBad))),
-                actual=repr(self.on_bad),
-            )
-        for limit in ("max_record_bytes", "max_uncompressed_bytes", "max_ratio"):
-            if getattr(self, limit) <= 0:
-                raise ConfigError(
-                    f"{limit} must be positive", expected="> 0", actual=getattr(self, limit)
-                )
+        check_settings(self)
 
     def identity(self) -> dict[str, object]:
         """Return the options on which the records depend, ready for JSON.

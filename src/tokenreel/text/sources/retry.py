@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
 
-from tokenreel.errors import ConfigError, InputError, TokenreelError
+from tokenreel.config.settings import check_settings, declared
+from tokenreel.errors import InputError, TokenreelError
 from tokenreel.text.sources.source_protocol import Cursor, Step
 
 T = TypeVar("T")
@@ -36,20 +37,27 @@ LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """Say how often to try again and how long to wait.
+    """How often a failed read is tried again, and how long is waited before.
 
     >>> [Backoff(retry_delay=1, max_retry_delay=5).wait(attempt) for attempt in range(4)]
     [1, 2, 4, 5]
     """
 
-    max_retries: int = 5
-    retry_delay: float = 1.0
-    max_retry_delay: float = 60.0
+    max_retries: int = declared(
+        5,
+        "how often a failed read of the hub is tried again (default: 5)",
+        least=0,
+        identity=False,
+    )
+    retry_delay: float = declared(
+        1.0, "seconds before the first retry, then doubled (default: 1)", least=0, identity=False
+    )
+    max_retry_delay: float = declared(
+        60.0, "seconds before a retry, at most (default: 60)", least=0, identity=False
+    )
 
     def __post_init__(self) -> None:
-        for field in ("max_retries", "retry_delay", "max_retry_delay"):
-            if getattr(self, field) < 0:
-                raise ConfigError(f"{field} is negative", actual=getattr(self, field))
+        check_settings(self)
 
     def wait(self, failures: int) -> float:
         """Return the seconds to wait after so many earlier failures in a row."""
@@ -127,7 +135,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Tell whether there was no connection at all: no name, no route, nobody there.
+    """Tell whether no connection was made: no name resolved, no route, or nobody listening.
 
     >>> is_unreachable(socket.gaierror()), is_unreachable(ConnectionResetError())
     (True, False)
