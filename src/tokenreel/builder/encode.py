@@ -48,8 +48,9 @@ class Job:
 class Encoder:
     """Encode chunks of one job, in one process.
 
-    Where somebody outlives the process, `trail_folder` is where it says what it is at. `advance`
-    is told of bytes as they are done, batch by batch; of a chunk they add up to its `num_bytes`.
+    `trail_folder` is where a worker process keeps the file that names its documents, so that its
+    parent can say over which of them it died. `advance` is called with the bytes of each batch
+    that is done; for a chunk they add up to its `num_bytes`.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class Encoder:
 
 
 class _Done:
-    """How much of a chunk is done, exactly where the reader knows it, else by its text."""
+    """Count the bytes of a chunk that are done: exactly if the reader counts them, else by text."""
 
     def __init__(self, chunk: Chunk, advance: Advance) -> None:
         self._advance = advance

@@ -120,7 +120,7 @@ def _ledger(ledger: Mapping[str, int]) -> str:
 
 
 def _remarks(report: Mapping[str, Any]) -> str:
-    """Say what was found in the text and is no fault: dirt, and chats that train nothing."""
+    """Return the remarks on the text that are no errors: dirt, and chats that train nothing."""
     told = [
         f"{printed(kind)}: in {count:,} records" for kind, count in report.get("dirt", {}).items()
     ]

@@ -155,7 +155,7 @@ class Account:
 
 
 def _untrained_reason(policy: Policy | None) -> str:
-    """Say, in the words of the policy, what a chat lacks of which no token is trained."""
+    """Return why no token of a chat is trained, in the words of the policy."""
     if policy in ("assistant", "last_assistant"):
         return "no assistant turn that is trained"
     if policy == "all":

@@ -25,7 +25,7 @@ from tokenreel.text.sources.source_protocol import Cursor, Range, Reader, TextSo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """One piece of work: a range to be read, records that were read, or work that is done."""
+    """One chunk of work: a range to read, records already read, or a chunk already encoded."""
 
     number: int
     num_bytes: int = 0

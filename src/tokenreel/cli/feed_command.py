@@ -70,7 +70,7 @@ def _num_steps(feed: Feed, asked: int | None) -> int:
 
 
 def _announced(feed: Feed) -> str:
-    """Say what the run will show in all."""
+    """Return the sentence about all that the run will show."""
     if feed.recipe.passes is None:
         return str(feed.ending)
     rows, size = int(feed.deal.num_rows or 0), feed.recipe.global_batch_size

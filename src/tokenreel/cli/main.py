@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _failed(error: BaseException, args: argparse.Namespace, *, as_json: bool) -> int:
-    """Report an error and return its exit code; raise what is no error of use or data."""
+    """Report an error of use or data and return its exit code; raise any other."""
     if isinstance(error, MisuseError):
         report_misuse(error, as_json=as_json)
         return 2
@@ -93,7 +93,7 @@ def _ended(number: int, args: argparse.Namespace) -> int:
 
 
 def _shorten_start(words: Sequence[str]) -> None:
-    """Spare a command what it does not need: 50 ms for garbage, 30 ms for threads of numpy's."""
+    """Shorten the start: 50 ms without garbage collection, 30 ms without numpy's threads."""
     gc.set_threshold(100_000)  # loading makes many objects, and none of them is garbage
     if words[:1] == ["build"]:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -67,7 +67,7 @@ def report_signal(number: int, *, is_kept: bool) -> None:
 
 
 def drop_output() -> None:
-    """Send what is still to be printed nowhere: nobody reads it any more."""
+    """Discard what is still to be printed: the reader of the output has closed it."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -29,7 +29,7 @@ class Ended(KeyboardInterrupt):
 
 @dataclass(slots=True)
 class Watch:
-    """Which signal came first; None: none has come."""
+    """The first signal that came, or None."""
 
     number: int | None = None
     pid: int = field(default_factory=os.getpid)
@@ -37,7 +37,7 @@ class Watch:
     comes_again: bool = False
 
     def take(self, number: int, frame: FrameType | None) -> None:
-        """Raise Ended, unless this is the same order once more, or another process."""
+        """Raise Ended, unless the signal was handled before, or came to another process."""
         if os.getpid() != self.pid:  # a worker that was forked and has not set its own
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -49,7 +49,7 @@ class Watch:
             raise Ended(number)
 
     def raise_again(self) -> None:
-        """Raise once more what was raised where nobody could catch it: in a hook around a fork.
+        """Raise Ended again if it was lost: an exception in a hook around a fork is only printed.
 
         A little later, because what is raised here is lost as well.
         """

@@ -75,7 +75,7 @@ class Parser(argparse.ArgumentParser):
         raise self.misused(message.removeprefix("argument "))
 
     def refuse_unknown_options(self, words: Sequence[str]) -> None:
-        """Raise for the first word that looks like an option and is none.
+        """Raise MisuseError for the first word that looks like an option and is not known.
 
         Asked before argparse is: with "--outt x" it would complain that "--out" is missing.
         """
@@ -95,7 +95,7 @@ class Parser(argparse.ArgumentParser):
         return did_you_mean(name, self._option_string_actions, likeness=0.6, show=str) or ""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuse a word that is none of the choices, as argparse does, but say what is near."""
+        """Raise MisuseError for a word outside the choices, and name the nearest choice."""
         if action.choices is None or value in action.choices:
             return
         names = [str(choice) for choice in action.choices]

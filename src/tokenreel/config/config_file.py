@@ -77,7 +77,7 @@ def _content(place: Path, parse: Callable[[bytes, Path], dict[str, Any]]) -> dic
 
 
 def _read(path: Path) -> bytes:
-    """Return the bytes of a regular file; a pipe would make us wait for whoever writes to it."""
+    """Return the bytes of a regular file; reading a pipe would wait for its writer."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise ConfigError("not a regular file", where=path)
     with path.open("rb") as file:

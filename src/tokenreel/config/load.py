@@ -103,7 +103,7 @@ def _as_json(content: Mapping[str, Any], where: Any) -> str:
 
 
 def _translated(error: Any, kind: type, where: Any) -> ConfigError:
-    """Say a complaint of pydantic's in our words."""
+    """Return the ConfigError for an error of pydantic."""
     found = list(error["loc"])
     if not found:  # all of it: half a character somewhere, or a list where a table should be
         return ConfigError(f"cannot be used: {error['msg']}", where=where)

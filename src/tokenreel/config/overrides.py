@@ -1,7 +1,7 @@
 """Settings given beside a file: `seed=3`, `sources.web.weight=0.5`, `data.tokenizer.kind=byte`.
 
 A dotted path leads through tables; an item of a list is named by its number or, if it
-has one, by its `name`. A value is read as TOML and, where it is none, as text.
+has one, by its `name`. A value is read as TOML, and as text where it is not valid TOML.
 """
 
 from __future__ import annotations

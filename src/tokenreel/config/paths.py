@@ -27,7 +27,7 @@ SPECIAL_FILES = {
 
 
 def usable_path(path: str | PathLike[str]) -> Path:
-    """Return the path, or raise ConfigError where no file can have it or none may look.
+    """Return the path, or raise ConfigError if no file can have it or its folder is closed to us.
 
     >>> usable_path("a\\0b")
     Traceback (most recent call last):

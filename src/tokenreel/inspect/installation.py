@@ -1,4 +1,4 @@
-"""Say what this installation has and lacks."""
+"""What this installation has and lacks: versions, kernels, extras."""
 
 from __future__ import annotations
 

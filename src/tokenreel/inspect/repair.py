@@ -1,4 +1,4 @@
-"""Make again what can be made again from what is intact, and nothing else.
+"""Rebuild records and manifests from files that are intact, and nothing else.
 
 Can be rebuilt: a lost or damaged record (from the shard's files, if they hash to
 what the manifest vouches for); a lost or damaged manifest (from the records, if

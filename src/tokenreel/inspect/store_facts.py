@@ -1,4 +1,4 @@
-"""Say what a store is, in facts and a histogram."""
+"""The facts of a store, and a histogram of its document lengths."""
 
 from __future__ import annotations
 

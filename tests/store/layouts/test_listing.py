@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenreel.errors import DamageError
-from tokenreel.layouts.listing import list_folder, natural_key
+from tokenreel.config.paths import natural_key
+from tokenreel.layouts.listing import list_folder
 
 
 @given(numbers=st.lists(st.integers(0, 10**6), unique=True), width=st.integers(0, 4))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tokenreel.errors import ConfigError, InputError, NoInputError
 from tokenreel.text.sources import Record, open_source
-from tokenreel.text.sources.files import natural_key
+from tokenreel.text.sources.files import path_key
 from tokenreel.text.sources.mixed_files import FileSource
 
 Reading = Callable[..., list[Record]]
@@ -102,13 +102,13 @@ def test_a_file_over_the_limit_is_refused_unread(tmp_path: Path, read_all: Readi
 
 @given(st.lists(st.text("a1/0b2", max_size=6), unique=True, max_size=8), st.randoms())
 def test_natural_order_is_total_whatever_the_order_before(found: list[str], chance: Random) -> None:
-    ordered = sorted(found, key=natural_key)
+    ordered = sorted(found, key=path_key)
     chance.shuffle(found)
-    assert sorted(found, key=natural_key) == ordered
+    assert sorted(found, key=path_key) == ordered
 
 
 def test_natural_order_counts_numbers() -> None:
-    assert sorted(["p10", "p9", "p010", "q1"], key=natural_key) == ["p9", "p010", "p10", "q1"]
+    assert sorted(["p10", "p9", "p010", "q1"], key=path_key) == ["p9", "p010", "p10", "q1"]
 
 
 def special_files(folder: Path) -> dict[str, Path]:

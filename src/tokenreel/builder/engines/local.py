@@ -160,7 +160,7 @@ def end_if_main_is_imported() -> None:
 
 
 def no_main_guard(what: str = "builds when it is imported") -> ConfigError:
-    """Return the error about a script that does as soon as it is imported what it should not."""
+    """Return the error about a script that builds when imported: it has no main guard."""
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     return ConfigError(
         f"each worker process imports this script, and the script {what}",

@@ -70,7 +70,7 @@ def _connected(ray: Any, address: str, workers: int) -> Iterator[None]:
 
 
 def _refuse_silent(address: str) -> None:
-    """Raise ConfigError unless somebody listens at the address, or at the one "auto" means."""
+    """Raise ConfigError unless a server listens at the address, or at the one "auto" means."""
     import socket
     from urllib.parse import urlsplit
 

@@ -13,7 +13,7 @@ LOGGERS = ("datasets", "huggingface_hub", "httpx", "httpx2", "httpcore", "fsspec
 
 @contextmanager
 def hushed(*, bars: bool = False) -> Iterator[None]:
-    """Let no log record below CRITICAL and no warning through; with `bars` no progress bar.
+    """Silence warnings and log records below CRITICAL, and with `bars` progress bars, in the block.
 
     Everything is as it was when the block ends: a caller's own settings stay in force.
     """

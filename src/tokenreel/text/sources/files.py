@@ -110,7 +110,7 @@ def _expand(spec: str, kind: str | None) -> tuple[Path, list[tuple[Path, str]], 
 
 
 def _is(ask: Callable[[], bool]) -> bool:
-    """Ask about a path; a text that is too long for a path, or cannot be one, names no file."""
+    """Return what is asked about a path; False where the text is too long, or cannot be a path."""
     try:
         return ask()
     except (OSError, ValueError):

@@ -132,7 +132,7 @@ class HubSource(TextSource):
         return self._opened.revision or self._contact()
 
     def _contact(self) -> str | None:
-        """Ask the hub for the commit, once; its client takes half a minute to find it gone."""
+        """Ask the hub for the commit, once: its client waits 30 s for a hub out of reach."""
         if not self._opened.was_reached and not self.dataset.is_local:
             self._opened.revision = attempt(
                 lambda: _commit_of(self.dataset.id, self.dataset.revision),

@@ -75,7 +75,7 @@ class Columns:
     def extend(
         self, texts: list[bytes], rows: Iterable[int], starts: Iterable[int], ids: list[str | None]
     ) -> None:
-        """Append documents; no ids at all stand for none of them having one."""
+        """Append documents; an empty list of ids means that no document has an id."""
         if any(name is not None for name in ids) and not self.ids:
             self.ids = [None] * len(self.texts)
         if self.ids or any(name is not None for name in ids):
@@ -176,7 +176,7 @@ class ColumnReader(Iterator[Columns]):
 
 
 class _Scanner:
-    """The kernel with its buffers, or nothing where it cannot serve."""
+    """The kernel with its buffers; without a kernel, or where it cannot be used, it takes none."""
 
     def __init__(self, options: ReadOptions) -> None:
         extension = native.extension()

@@ -80,7 +80,7 @@ NAMED: Mapping[str, NamedHub | NamedFolder] = MappingProxyType(
 
 
 class Absent(TextSource):
-    """Stand for a source whose data is not there: no ranges, and `reason` says why."""
+    """A source whose data is not there: it has no ranges, and `reason` says why."""
 
     def __init__(self, name: str, *, reason: str) -> None:
         self.name = name
@@ -88,7 +88,7 @@ class Absent(TextSource):
         self.reason = reason
 
     def identity(self) -> dict[str, Any]:
-        """Return that there is nothing."""
+        """Return the identity of a source without records."""
         return {"kind": "absent"}
 
     def ranges(self, target_bytes: int) -> list[Range]:

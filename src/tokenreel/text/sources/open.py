@@ -140,7 +140,7 @@ def _open_files(specs: Sequence[Any], kind: str | None, settings: dict[str, Any]
 
 
 def _said_of(ignored: Sequence[str]) -> str:
-    """Say how many files of which endings a search left out.
+    """Return the sentence about the files that a search left out, counted by ending.
 
     >>> _said_of(["a/d.csv", "e.csv", "g.json"])
     '3 files were left out (2 .csv, 1 .json); a glob with kind="text" or "jsonl" reads them'

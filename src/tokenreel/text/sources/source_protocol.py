@@ -4,11 +4,11 @@
     source ── read(range, cursor=…) ─► Reader ──► Record, Record, …
                                          └ .cursor: the exact next record, JSON
                                          └ .skipped: what was passed over, and why
-    source ── columns(range) ────────► the same documents as arrays, or None: see columns.py
+    source ── columns(range) ────────► the same documents as arrays, or None: jsonl_columns.py
 
 The records of all ranges, one range after the other, are the same for every
-`target_bytes`. Sources, ranges and cursors can be pickled; ranges and cursors are
-JSON. Reading holds one block and one record in memory, never a file.
+`target_bytes`. Sources, ranges and cursors can be pickled; cursors are JSON.
+Reading holds one block and one record in memory, never a file.
 
 This is not a place for retries or shuffling: retry.py and shuffle.py wrap `steps`.
 """
@@ -19,7 +19,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -40,10 +40,6 @@ class Range:
     jsonl: bytes of `file` (uncompressed where it is compressed: the whole file) ·
     parquet: row groups of `file` · text: files of the source · rows: records · stream: all.
     `row` is the number of the first record in its file, `num_bytes` the work, for progress.
-
-    >>> part = Range(kind="jsonl", file="web.jsonl", stop=81920, num_bytes=81920)
-    >>> Range.from_dict(part.as_dict()) == part
-    True
     """
 
     kind: str
@@ -53,15 +49,6 @@ class Range:
     row: int = 0
     num_bytes: int = 0
     source: int = 0
-
-    def as_dict(self) -> dict[str, str | int]:
-        """Return the range, ready for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> Range:
-        """Return the range that `as_dict` described."""
-        return cls(**fields)
 
 
 class Reader(Iterator[Record]):

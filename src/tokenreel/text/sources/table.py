@@ -83,7 +83,7 @@ def table_name(given: object) -> str | None:
 
 
 def records_of(table: object) -> Iterable[Mapping[str, Any]] | None:
-    """Return the rows of a table; None for what is no table. A reader of batches is used up."""
+    """Return the rows of a table, or None for another object. A reader of batches is used up."""
     library, kind = _type_of(table)
     given: Any = table
     if library == "datasets" and kind == "Dataset":
@@ -111,7 +111,7 @@ def _type_of(given: object) -> tuple[str, str]:
 
 
 def _speaks_arrow(given: object) -> bool:
-    """Tell whether something is a table of Arrow's C stream; a single column is none."""
+    """Tell whether an object offers Arrow's C stream of a table; a single column is no table."""
     is_column = type(given).__name__ in ("Series", "ChunkedArray")
     return hasattr(type(given), "__arrow_c_stream__") and not is_column
 

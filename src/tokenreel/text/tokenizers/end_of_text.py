@@ -83,7 +83,7 @@ def find_end(tokenizer: Tokenizer) -> EndToken:
 
 
 def take_end(known: Mapping[str, int], token: str, *, source: str) -> EndToken:
-    """Return a control token as the end token; ConfigError where there is none of that string."""
+    """Return the control token of this string as the end token, or raise ConfigError."""
     if token not in known:
         raise _no_end(known, token)
     return EndToken(token=token, id=known[token], source=source)

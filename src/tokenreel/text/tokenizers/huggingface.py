@@ -73,7 +73,7 @@ class Origin:
     """Where a tokenizer is read from: a `tokenizer.json`, and what stands beside it.
 
     `files` are the bytes behind the fingerprint, by the names of their files. `declare`
-    finds the end token, and makes it a control token where it is none.
+    finds the end token, and makes it a control token if it is not one already.
     """
 
     data: str | bytes
