@@ -52,6 +52,14 @@ def test_heads_are_the_first_tokens_of_every_document_that_is_long_enough(
             assert labels[place_].tolist() == (tokens + [-100] * missing)[1:]
 
 
+def test_batches_share_no_memory_that_one_of_them_may_change(tmp_path):
+    split = write_store(tmp_path / "s", [3, 6, 1, 5], shard_bytes=1024)["train"]
+    heads = DocumentHeads(split=split, seq_len=4)
+    with pytest.raises(ValueError, match="read-only"):
+        heads.pieces(np.arange(2)).row_offsets[0] = 1
+    assert heads.pieces(np.arange(2)).row_offsets.tolist() == [0, 1, 2]
+
+
 def test_min_tokens_below_one_is_refused(tmp_path):
     split = write_store(tmp_path / "s", [3])["train"]
     with pytest.raises(ConfigError, match="bad min_tokens"):

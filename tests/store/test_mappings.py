@@ -77,6 +77,16 @@ def test_what_was_kept_last_stays_though_it_is_too_much_by_itself() -> None:
     assert keeper.gone == [{"large"}, {"small"}]
 
 
+@pytest.mark.parametrize(("said", "limit"), [("1000", 500), ("no number", 32_765), (None, 32_765)])
+def test_half_of_what_the_system_allows_is_kept_or_of_what_is_usual_where_it_does_not_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str | None, limit: int
+) -> None:
+    if said is not None:
+        (tmp_path / "max_map_count").write_text(said)
+    monkeypatch.setattr(mappings, "MAX_MAP_COUNT", tmp_path / "max_map_count")
+    assert Mappings().limit == limit
+
+
 def mapped_while_fed(folder: Path, num_files: int) -> int:
     """Feed all tokens of many files with few descriptors; return how many stay mapped."""
     write_files(folder, num_files, 4)

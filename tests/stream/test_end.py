@@ -19,6 +19,7 @@ from tests.stream.making import (
 
 from tokenreel.errors import InputError
 from tokenreel.stream.stream_state import stats_of
+from tokenreel.testing import equal
 from tokenreel.text.sources import InMemory
 
 
@@ -54,6 +55,21 @@ def test_fewer_rows_than_a_batch_are_padded_or_an_error(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(InputError, match=r'got 1 rows\); .* set data.end = "pad"'):
             next(stream)
+
+
+def test_an_epoch_resumed_behind_its_only_text_is_not_taken_for_one_without(tmp_path: Path) -> None:
+    path = write_texts(tmp_path / "a.jsonl", ["one text " * 40, "", "", ""])
+    config = config_of(path, shuffle=False, repeat=False, tokenizer_add_eos=False)
+    whole = list(batches_of(config, group_characters=1))
+    stream = batches_of(config, group_characters=1)
+    next(stream)
+    state = stream.get_state()
+    assert state["lanes"]["0"]["place"]["number"] == 1
+    resumed = batches_of(config, group_characters=1)
+    resumed.set_state(state)
+    rest = list(resumed)
+    assert len(rest) == len(whole) - 1 > 0
+    assert all(equal(one, other) for one, other in zip(rest, whole[1:], strict=True))
 
 
 def test_an_ended_stream_stays_ended(tmp_path: Path) -> None:
