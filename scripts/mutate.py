@@ -1,40 +1,56 @@
 """Change the core in small ways and see whether a test notices: the score of the test suite.
 
     python scripts/mutate.py --count 150 --seed 1
+    python scripts/mutate.py --at feed/trace.py:263
 
-A mutant is the project with one operator, constant, condition or statement changed. It is run
-against the tests that reach the changed line, the quickest first; what they are is found once, by
-running the suite under coverage (kept in .mutation/, remade when sources or tests change). A line
-that no test reaches by itself, such as a constant of a module, is run against all tests of its
-room. A mutant that no test notices is printed with its place and the change: it is a gap in the
-tests, or equivalent to the original, which a person must judge. Sampling is by seed, so a score
-can be repeated. Exits 1 if the score is below --least.
+A mutant is the project with one operator, constant, condition or statement changed. It is run first
+against the near tests: those of its room, of its module before all others, and what imports the
+module. Nine of ten end there, in seconds. What is left is run against all other tests, which takes
+minutes for each (--near leaves that out: a survivor may then be noticed from afar). A test that
+also fails without the change notices nothing, and is left out from then on.
+
+A mutant that no test notices is a gap in the tests, or equivalent to the original. A person judges
+which: scripts/equivalent_mutants.toml has the equivalent ones with the reason, known by their
+file, the text of the line and the change. They are not run and not counted. An entry that fits no
+line any more is an error. Sampling is by seed, so a score can be repeated. Exits 1 if the score is
+below --least.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import hashlib
-import json
 import os
 import random
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree as ET
+import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Queue
 
 ROOT = Path(__file__).resolve().parents[1]
-KEPT = ROOT / ".mutation"
-ROOMS = ("order", "rows", "feed", "store", "text/chats", "builder", "stream")
-FIRST = 60  # tests of the first round; most mutants end there
-TIMEOUT = 120  # seconds for one test: a mutant that loops is noticed too
+SOURCES = ROOT / "src/tokenreel"
+EQUIVALENT = ROOT / "scripts/equivalent_mutants.toml"
+ROOMS = (
+    *("order", "rows", "feed", "store", "layouts", "text/chats", "builder", "stream"),
+    *("filesystem.py", "canonical.py"),
+)
+TEST_SECONDS = 120  # for one test: a mutant that loops is noticed too
+RUN_SECONDS = 3600  # for all tests of a run, where even the time limit of a test hangs
+PLUGIN = "no_shrinking"  # a first failure is enough: the smallest could take minutes to find
+PLUGIN_SOURCE = """\
+from hypothesis import Phase, settings
+
+settings.register_profile("mutants", phases=[Phase.explicit, Phase.generate])
+settings.load_profile("mutants")
+"""
 
 SWAPS: dict[type, type] = {
     ast.Lt: ast.LtE,
@@ -57,48 +73,96 @@ SWAPS: dict[type, type] = {
 }
 
 
+Key = tuple[str, str, str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
     """One change: the text of a node of a file replaced by another."""
 
-    file: Path
+    file: str  # from the root of the project
     line: int
+    text: str  # of the line, without its indent
     start: int  # byte offsets in the file
     stop: int
     before: str
     after: str
 
     def __str__(self) -> str:
-        return f"{self.file.relative_to(ROOT)}:{self.line}: {self.before!r} → {self.after!r}"
+        return f"{self.file}:{self.line}: {self.change}"
+
+    @property
+    def change(self) -> str:
+        return f"{' '.join(self.before.split())} → {self.after}"
+
+    @property
+    def key(self) -> Key:
+        """What it is known by when lines have moved."""
+        return self.file, self.text, self.change
 
     def applied(self, data: bytes) -> bytes:
         return data[: self.start] + self.after.encode() + data[self.stop :]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=150, help="how many mutants (default: 150)")
-    parser.add_argument("--seed", type=int, default=1, help="of the sample (default: 1)")
-    parser.add_argument("--rooms", nargs="+", default=ROOMS, help="folders under src/tokenreel")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--least", type=float, default=0.0, help="the score to reach, 0 to 1")
-    args = parser.parse_args()
-    reached = tests_by_line()
-    mutants = list(all_mutants(args.rooms))
-    sample = random.Random(args.seed).sample(mutants, min(args.count, len(mutants)))
-    survivors = [mutant for mutant, noticed in run_all(sample, reached, args.jobs) if not noticed]
-    score = 1 - len(survivors) / len(sample)
-    print(f"{len(sample) - len(survivors)} of {len(sample)} mutants were noticed: {score:.1%}")
+    args = parse_arguments()
+    mutants = [mutant for room in args.rooms for mutant in mutants_of_room(room)]
+    equivalent = read_equivalent({mutant.key for mutant in mutants}, args.rooms)
+    if args.at:
+        sample = [mutant for mutant in mutants if is_at(mutant, args.at)]
+    else:
+        sample = random.Random(args.seed).sample(mutants, min(args.count, len(mutants)))
+    counted = [mutant for mutant in sample if mutant.key not in equivalent]
+    run = Run(near_only=args.near, jobs=args.jobs)
+    survivors = [mutant for mutant, by in run.all(counted) if by is None]
+    score = 1 - len(survivors) / max(len(counted), 1)
+    print(
+        f"{len(counted) - len(survivors)} of {len(counted)} mutants were noticed: {score:.1%} "
+        f"({len(sample)} of {len(mutants)} drawn with seed {args.seed}, "
+        f"{len(sample) - len(counted)} equivalent)"
+    )
     for mutant in survivors:
-        print(f"  {mutant}")
+        print(f"  {mutant}\n      {mutant.text}")
     return int(score < args.least)
 
 
-def all_mutants(rooms: list[str]) -> Iterator[Mutant]:
-    """Yield every mutant of the modules of these rooms."""
-    for room in rooms:
-        for file in sorted((ROOT / "src/tokenreel" / room).rglob("*.py")):
-            yield from mutants_of(file)
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=150, help="how many mutants (default: 150)")
+    parser.add_argument("--seed", type=int, default=1, help="of the sample (default: 1)")
+    parser.add_argument("--at", nargs="+", metavar="FILE[:LINE]", help="these instead of a sample")
+    parser.add_argument(
+        "--rooms", nargs="+", default=ROOMS, help="folders and files under src/tokenreel"
+    )
+    parser.add_argument("--near", action="store_true", help="run near tests only")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--least", type=float, default=0.0, help="the score to reach, 0 to 1")
+    return parser.parse_args()
+
+
+def is_at(mutant: Mutant, places: list[str]) -> bool:
+    place = mutant.file.removeprefix("src/tokenreel/")
+    return place in places or f"{place}:{mutant.line}" in places
+
+
+def read_equivalent(there: set[Key], rooms: list[str]) -> set[Key]:
+    """Return the keys of the mutants that a person has found to be no change."""
+    entries = tomllib.loads(EQUIVALENT.read_text("utf-8"))["mutant"]
+    folders = tuple(f"src/tokenreel/{room}" for room in rooms)
+    keys = {(entry["file"], entry["line"], entry["change"]) for entry in entries}
+    stale = sorted(key for key in keys - there if key[0].startswith(folders))
+    if stale:
+        told = "\n".join(f"  {file}: {line}\n      {change}" for file, line, change in stale)
+        sys.exit(f"{EQUIVALENT.name} has entries that fit no line; judge them anew:\n{told}")
+    return keys
+
+
+def mutants_of_room(room: str) -> Iterator[Mutant]:
+    place = SOURCES / room
+    if not place.exists():
+        sys.exit(f"{place} is not there; expected a folder or file of src/tokenreel")
+    for file in [place] if place.is_file() else sorted(place.rglob("*.py")):
+        yield from mutants_of(file)
 
 
 def mutants_of(file: Path) -> Iterator[Mutant]:
@@ -109,17 +173,24 @@ def mutants_of(file: Path) -> Iterator[Mutant]:
         starts.append(starts[-1] + len(line))
     for node, after in changes(ast.parse(source)):
         start = starts[node.lineno - 1] + node.col_offset
-        stop = starts[node.end_lineno - 1] + node.end_col_offset
+        stop = starts[(node.end_lineno or 1) - 1] + (node.end_col_offset or 0)
         before = source.encode()[start:stop].decode()
         if before != after:
             yield Mutant(
-                file=file, line=node.lineno, start=start, stop=stop, before=before, after=after
+                file=str(file.relative_to(ROOT)),
+                line=node.lineno,
+                text=lines[node.lineno - 1].decode().strip(),
+                start=start,
+                stop=stop,
+                before=before,
+                after=after,
             )
 
 
 def changes(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
     """Yield nodes and the text to put in their place; annotations and defaults stay as they are."""
     skipped: set[ast.AST] = set()
+    left: list[ast.AST | None]
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             left = [node.returns, *node.decorator_list]
@@ -171,94 +242,77 @@ def changes_at(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
         yield node, "continue" if isinstance(node, ast.Break) else "break"
 
 
-Lines = dict[tuple[str, int], list[str]]
+@dataclass(kw_only=True)
+class Run:
+    """Mutants against tests, several at a time; each has a copy of the project to itself."""
 
+    near_only: bool
+    jobs: int
+    _copies: Queue[Path] = field(default_factory=Queue)
+    _passing: set[str] = field(default_factory=set)  # tests that pass without a change
+    _failing: set[str] = field(default_factory=set)  # and tests that fail without one
 
-def key(mutant: Mutant) -> tuple[str, int]:
-    return str(mutant.file.relative_to(ROOT)), mutant.line
+    def all(self, mutants: list[Mutant]) -> Iterator[tuple[Mutant, str | None]]:
+        """Yield each mutant and the test that noticed it."""
+        with tempfile.TemporaryDirectory() as parent, ThreadPoolExecutor(self.jobs) as pool:
+            for number in range(self.jobs):
+                self._copies.put(copy_project(Path(parent) / str(number)))
+            found = zip(mutants, pool.map(self._one, mutants), strict=True)
+            for number, (mutant, by) in enumerate(found, 1):
+                print(f"{number:4} {mutant}: {by or 'SURVIVED'}", file=sys.stderr, flush=True)
+                yield mutant, by
 
+    def _one(self, mutant: Mutant) -> str | None:
+        copy = self._copies.get()
+        try:
+            near, far = tests_for(mutant)
+            by = self._noticed_by(mutant, near, copy)
+            return by if by or self.near_only else self._noticed_by(mutant, far, copy)
+        finally:
+            self._copies.put(copy)
 
-def tests_by_line() -> Lines:
-    """Return the tests that reach each line, the quickest first."""
-    import coverage
-
-    facts = KEPT / f"{fingerprint()}.coverage"
-    if not facts.is_file():
-        measure(facts)
-    seconds = json.loads(facts.with_suffix(".json").read_text())
-    data = coverage.CoverageData(str(facts))
-    data.read()
-    found: Lines = {}
-    for name in data.measured_files():
-        file = str(Path(name).relative_to(ROOT))
-        for line, contexts in data.contexts_by_lineno(name).items():
-            tests = {context.rpartition("|")[0] for context in contexts if context}
-            found[file, line] = sorted(tests, key=lambda test: seconds.get(plain(test), 1.0))
-    return found
-
-
-def measure(facts: Path) -> None:
-    """Run the suite under coverage: which test reaches which line, and how long each takes."""
-    shutil.rmtree(KEPT, ignore_errors=True)
-    KEPT.mkdir()
-    report = KEPT / "junit.xml"
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "-m", "not soak", "tests"]
-    command += [
-        "--cov=src/tokenreel",
-        "--cov-context=test",
-        "--cov-report=",
-        f"--junitxml={report}",
-    ]
-    subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "COVERAGE_FILE": str(facts), "OMP_NUM_THREADS": "1"}
-    )
-    seconds = {
-        f"{case.get('classname', '')}::{case.get('name')}": float(case.get("time", 1))
-        for case in ET.parse(report).iter("testcase")
-    }
-    facts.with_suffix(".json").write_text(json.dumps(seconds))
-
-
-def of_room(mutant: Mutant) -> list[str]:
-    """Return the folder of the tests of the room that a mutant is in, or all tests."""
-    inside = mutant.file.relative_to(ROOT / "src/tokenreel").parts[:-1]
-    folders = [Path("tests", *inside[:depth]) for depth in range(len(inside), 0, -1)]
-    return [str(next((f for f in folders if (ROOT / f).is_dir()), Path("tests")))]
-
-
-def plain(test: str) -> str:
-    """Return the name of a test as the report of a run has it."""
-    file, _, name = test.partition("::")
-    return f"{file.removesuffix('.py').replace('/', '.')}::{name}"
-
-
-def fingerprint() -> str:
-    names = subprocess.check_output(["git", "ls-files", "src", "tests"], cwd=ROOT, text=True)
-    files = (ROOT / name for name in names.split())
-    return hashlib.sha256(b"".join(f.read_bytes() for f in files if f.is_file())).hexdigest()[:16]
-
-
-def run_all(sample: list[Mutant], reached: Lines, jobs: int) -> Iterator[tuple[Mutant, bool]]:
-    """Yield each mutant and whether a test noticed it; each job has a copy of the project."""
-    with tempfile.TemporaryDirectory() as parent:
-        copies: Queue[Path] = Queue()
-        for number in range(jobs):
-            copies.put(copy_project(Path(parent) / str(number)))
-
-        def run(mutant: Mutant) -> bool:
-            copy = copies.get()
+    def _noticed_by(self, mutant: Mutant, tests: list[str], copy: Path) -> str | None:
+        file = copy / mutant.file
+        original = file.read_bytes()
+        while True:
+            file.write_bytes(mutant.applied(original))
             try:
-                return is_noticed(mutant, reached.get(key(mutant)) or of_room(mutant), copy)
+                left_out = [f"--deselect={test}" for test in sorted(self._failing)]
+                found = failing(tests, copy, *left_out)
             finally:
-                copies.put(copy)
+                file.write_bytes(original)
+            if not found:
+                return None
+            if self._passes_unchanged(found[0], copy):
+                return found[0]
 
-        with ThreadPoolExecutor(jobs) as pool:
-            for number, (mutant, noticed) in enumerate(
-                zip(sample, pool.map(run, sample), strict=True), 1
-            ):
-                word = "noticed" if noticed else "SURVIVED"
-                print(f"{number:4} {word:8} {mutant}", file=sys.stderr, flush=True)
-                yield mutant, noticed
+    def _passes_unchanged(self, test: str, copy: Path) -> bool:
+        file, _, name = test.partition("::")
+        if name and test not in self._passing:
+            if failing([test], copy):
+                self._failing.update(found := failing([file], copy, "--maxfail=1000"))
+                told = f"left out, they fail anyway: {', '.join(found)}"
+                print(told, file=sys.stderr, flush=True)
+                return False
+            self._passing.add(test)
+        return True
+
+
+def tests_for(mutant: Mutant) -> tuple[list[str], list[str]]:
+    """Return the files of the near tests and of the far ones, in the order to run them."""
+    module = Path(mutant.file).relative_to("src").with_suffix("")
+    package, name = ".".join(module.parts[:-1]), module.name
+    imports = re.compile(rf"\b{package}\.{name}\b|\bfrom {package} import .*\b{name}\b")
+    files = [file.relative_to(ROOT) for file in sorted((ROOT / "tests").rglob("test_*.py"))]
+    above = [Path("tests", *module.parts[1:depth]) for depth in range(len(module.parts) - 1, 1, -1)]
+    room = next((folder for folder in above if (ROOT / folder).is_dir()), None)
+    of_room = [file for file in files if room in file.parents]
+    of_module = [file for file in [*of_room, *files] if name.strip("_") in file.stem]
+    callers = [file for file in files if imports.search((ROOT / file).read_text("utf-8"))]
+    doctests = Path(mutant.file)
+    near = list(dict.fromkeys([doctests, *of_module, *of_room, *callers]))
+    far = [file for file in files if file not in near]
+    return [str(file) for file in near], [str(file) for file in far]
 
 
 def copy_project(folder: Path) -> Path:
@@ -268,28 +322,44 @@ def copy_project(folder: Path) -> Path:
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
+    (folder / f"{PLUGIN}.py").write_text(PLUGIN_SOURCE)
     return folder
 
 
-def is_noticed(mutant: Mutant, tests: list[str], copy: Path) -> bool:
-    file = copy / mutant.file.relative_to(ROOT)
-    original = file.read_bytes()
-    file.write_bytes(mutant.applied(original))
-    try:
-        return any(fails(part, copy) for part in (tests[:FIRST], tests[FIRST:]) if part)
-    finally:
-        file.write_bytes(original)
+def failing(tests: list[str], copy: Path, *options: str) -> list[str]:
+    """Return the tests that fail: without options, the first."""
+    code, told = pytest(tests, copy, options)
+    if code in (0, 5):  # all passed, or there was none
+        return []
+    if code == 4:  # nothing was run, so nothing was noticed
+        raise RuntimeError(told)
+    found = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", told, re.MULTILINE)
+    return found or [f"a time limit, or exit {code}"]
 
 
-def fails(tests: list[str], copy: Path) -> bool:
-    command = [sys.executable, "-m", "pytest", "-x", "-q", f"--timeout={TIMEOUT}", "-m", "not soak"]
-    command += ["-p", "no:cacheprovider", "--hypothesis-seed=0", *tests]
+def pytest(tests: list[str], copy: Path, options: tuple[str, ...]) -> tuple[int, str]:
+    """Run tests in a copy; return the exit code and what was printed."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "-m", "not soak"]
+    # By a thread, the time limit ends the whole run: Hypothesis would try the test again.
+    command += [f"--timeout={TEST_SECONDS}", "--timeout-method=thread", "--hypothesis-seed=0"]
+    command += ["-p", PLUGIN, "-p", "no:cacheprovider"]
+    command += [*options, *tests]
     env = {**os.environ, "PYTHONPATH": str(copy / "src"), "OMP_NUM_THREADS": "1"}
     env["PYTHONDONTWRITEBYTECODE"] = "1"  # a mutant may be as old as the original to a second
-    done = subprocess.run(command, cwd=copy, env=env, capture_output=True)
-    if done.returncode == 4:  # nothing was run, so nothing was noticed
-        raise RuntimeError(done.stdout.decode() + done.stderr.decode())
-    return done.returncode not in (0, 5)
+    with tempfile.TemporaryFile() as printed:  # a process that outlives the run would hold a pipe
+        process = subprocess.Popen(
+            command, cwd=copy, env=env, stdout=printed, stderr=printed, start_new_session=True
+        )
+        try:
+            code = process.wait(RUN_SECONDS)
+        except subprocess.TimeoutExpired:
+            code = -1
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        printed.seek(0)
+        return code, printed.read().decode(errors="replace")
 
 
 if __name__ == "__main__":
