@@ -15,8 +15,8 @@ from tests.rows.planning import LENGTHS, plan_folder, plan_of
 from tests.store.building import LEAFLETS, OTHER_BOOKS, build, build_full
 
 from tokenreel import open_store, train_tokenizer
+from tokenreel.dropin.caches.cache_writer import write_meta, write_pretrain_shards
 from tokenreel.filesystem import LOCAL
-from tokenreel.layouts.cache_writer import write_meta, write_pretrain_shards
 from tokenreel.layouts.convert import Target, convert
 from tokenreel.layouts.eos_scan import open_sidecar
 from tokenreel.store.file_arrays import ArrayFile

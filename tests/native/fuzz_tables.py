@@ -104,7 +104,7 @@ class Fuzz:
         tables = feed._batcher._assembler._tables
         assert tables is not None
         feed.batch(0)
-        views: list[bytes] = [bytes(memoryview(view)) for view in tables._laid.views]
+        views: list[bytes] = [bytes(memoryview(view)) for view in tables._snapshot.views]
         mixture = [bytes(memoryview(t)) for t in feed.order.eras[0].mixture.tables]  # type: ignore[union-attr]
         given = [np.arange(8).tobytes(), *views, *mixture]
         at = self._number(len(given))
@@ -147,9 +147,9 @@ class Fuzz:
         first = np.ones(num, bool)
         stored = tuple(np.ones(len(shard), ("u1", "f4")[self._number(2)]) for shard in shards)
         stored = stored[: self._number(3) + 1] if self._number(2) else ()
-        if self._number(2):  # ids alone
-            pieces, out[2:4] = (offsets, None, buffer, start, length), [None, None]
-        shown = (*pieces, first, *out, *more)
+        shown: list[np.ndarray | None] = [*pieces, first, *out, *more]
+        if self._number(2):  # ids alone, from the first row on
+            shown[1] = shown[8] = shown[9] = None
         self._kernels.gather(shards, kind, SEQ_LEN, 0, -100, stored, *shown)
 
     def narrow(self) -> None:

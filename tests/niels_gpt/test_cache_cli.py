@@ -26,7 +26,7 @@ from tests.hub.environment import client_environment
 from niels_gpt.cache import PretrainTokenStreamDataset, SFTExampleDataset, formats, read_meta
 from niels_gpt.cache.cli import _has_finished_work, _model, _parser, _works, main
 from tokenreel import open_store
-from tokenreel.builder.cache_builder import CacheBuilder
+from tokenreel.dropin.caches.cache_builder import CacheBuilder
 from tokenreel.errors import InputError
 from tokenreel.text.tokenizers import NGPT_SPECIALS, byte_tokenizer, load_tokenizer
 from tokenreel.text.tokenizers.train import train_tokenizer

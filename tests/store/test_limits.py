@@ -13,9 +13,9 @@ from tests.store.independent import edit_manifest
 
 from tokenreel import StoreWriter, canonical, native, open_store
 from tokenreel.canonical import canonical_bytes, read_canonical
+from tokenreel.dropin.caches import cache_writer as cache
 from tokenreel.errors import DamageError, FormatError, VocabularyError
 from tokenreel.filesystem import LOCAL
-from tokenreel.layouts import cache_writer as cache
 from tokenreel.store import document_index as documents
 from tokenreel.store import id_range
 from tokenreel.store import narrow as narrowing

@@ -1,6 +1,6 @@
 """Build token caches from texts and chats in memory: contract 002's two builders.
 
-Faces of `tokenreel.builder.cache`. The cache appears whole, meta.json included, or not
+Faces of `tokenreel.dropin.caches.cache_build`. The cache appears whole, meta.json included, or not
 at all; a folder that is there already, unless empty, is refused and never altered. The
 input is read once, in order, and never held; equal input and seed give equal bytes.
 Nothing can be resumed, because an iterable cannot be read again from its middle.
@@ -14,8 +14,8 @@ from typing import Any, Literal, TypedDict
 
 from niels_gpt.cache.meta import sha256_file
 from niels_gpt.format.messages import normalize_messages
-from tokenreel.builder.cache import build_budgeted, build_chats
-from tokenreel.builder.cache_builder import CacheBuilder
+from tokenreel.dropin.caches.cache_build import build_budgeted, build_chats
+from tokenreel.dropin.caches.cache_builder import CacheBuilder
 from tokenreel.errors import ConfigError
 from tokenreel.text.sources import InMemory, ReadOptions
 from tokenreel.text.tokenizers import adapt

@@ -34,7 +34,8 @@ from rich.table import Table
 from niels_gpt.cache import formats
 from niels_gpt.cache.build_cache import BUDGET_RULE, EXAMPLE_RULE
 from niels_gpt.cache.meta import sha256_file
-from tokenreel.builder.cache import (
+from tokenreel.cli.output import emit
+from tokenreel.dropin.caches.cache_build import (
     Cached,
     build_budgeted,
     build_by_file,
@@ -42,10 +43,8 @@ from tokenreel.builder.cache import (
     build_presplit,
     build_stub,
 )
-from tokenreel.builder.cache_builder import CacheBuilder
-from tokenreel.builder.cache_target import NOT_BUILT
-from tokenreel.builder.cache_tokenizer import MODEL_NAME, keep_tokenizer
-from tokenreel.cli.output import emit
+from tokenreel.dropin.caches.cache_builder import MODEL_NAME, CacheBuilder, keep_tokenizer
+from tokenreel.dropin.caches.cache_folder import NOT_BUILT
 from tokenreel.errors import ConfigError, TokenreelError
 from tokenreel.progress import bars
 from tokenreel.text.sources.mixed_files import FileSource

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tokenreel.builder.cache_builder import TOKEN_DTYPE
+from tokenreel.dropin.caches.cache_builder import TOKEN_DTYPE
 
 __all__ = ["TOKEN_DTYPE"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tokenreel.builder.cache_tokenizer import file_sha256
 from tokenreel.canonical import parse_strict, read_limited
+from tokenreel.dropin.caches.cache_builder import file_sha256
+from tokenreel.dropin.caches.cache_writer import meta_bytes
 from tokenreel.errors import MissingFileError
 from tokenreel.filesystem import LOCAL
-from tokenreel.layouts.cache_writer import meta_bytes
 
 
 def write_meta(path: str, meta: dict) -> None:

@@ -14,10 +14,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from tokenreel.dropin.mapped.token_files import open_flat_files
+from tokenreel.inspect.verify import check_foreign_ids
 from tokenreel.layouts import flat
-from tokenreel.layouts.metadata import read_metadata
 from tokenreel.layouts.open_store import LAYOUTS, open_store
-from tokenreel.store.open_options import OpenOptions, check_vocab_size, parse_dtype
+from tokenreel.store.open_options import check_vocab_size
+from tokenreel.store.split import Split
 from tokenreel.store.store import Store
 
 CONTRACT_KEYS = ("dataset_path", "file_pattern", "pack_sequences", "tokenizer_path")
@@ -58,12 +60,7 @@ def _open(
     if pattern is None:
         return open_store(path, dtype=dtype, vocab_size=vocab_size, file_pattern=file_pattern)
     check_vocab_size(vocab_size)
-    options = OpenOptions(
-        dtype=None if dtype is None else parse_dtype(dtype, where="dtype"),
-        vocab_size=vocab_size,
-        file_pattern=pattern,
-    )
-    return flat.open_files(path, options, declared=read_metadata(path))
+    return open_flat_files(path, pattern, dtype=dtype, vocab_size=vocab_size)
 
 
 def data_flags(store: Store, *, declared_dtype: str | None = None) -> list[str]:
@@ -92,9 +89,7 @@ def contract_flags(flags: Sequence[str]) -> tuple[list[str], list[str]]:
     return known, [flag for flag in flags if flag not in known]
 
 
-def _scan_ids(split: Any, store: Store) -> None:
-    from tokenreel.inspect.verify import check_foreign_ids
-
+def _scan_ids(split: Split, store: Store) -> None:
     for shard in split.shards:
         for start in range(0, shard.num_tokens, 1 << 20):
             ids = shard.read(start, min(start + (1 << 20), shard.num_tokens))

@@ -40,7 +40,11 @@ def open_token_files(
     folder = usable_path(data_dir)
     if not folder.is_dir():
         raise NoStoreError("there is no such folder", where=folder)
-    return _native(folder, file_pattern) or _flat(folder, file_pattern, dtype, vocab_size)
+    found = _native(folder, file_pattern)
+    if found is not None:
+        return found
+    store = open_flat_files(folder, file_pattern, dtype=dtype, vocab_size=vocab_size)
+    return store, _by_path(store["train"])
 
 
 def _native(folder: Path, file_pattern: str) -> tuple[Store, Split] | None:
@@ -63,9 +67,10 @@ def _by_path(split: Split) -> Split:
     return Split(split.name, sorted(split.shards, key=lambda shard: shard.token_file.path))
 
 
-def _flat(
-    folder: Path, file_pattern: str, dtype: str | None, vocab_size: int | None
-) -> tuple[Store, Split]:
+def open_flat_files(
+    folder: Path, file_pattern: str, *, dtype: str | None, vocab_size: int | None
+) -> Store:
+    """Return the files of a folder that match, each opened by itself, or those of its train/."""
     metadata = read_metadata(folder)
     if metadata.path is None and folder.name in SPLIT_NAMES:
         metadata = read_metadata(folder.parent)
@@ -75,11 +80,10 @@ def _flat(
         file_pattern=file_pattern,
     )
     try:
-        store = open_files(folder, options, declared=metadata)
+        return open_files(folder, options, declared=metadata)
     except NoFileError:
         if not (folder / "train").is_dir():
             raise
-        store = open_store(
+        return open_store(
             folder, layout="flat", file_pattern=file_pattern, dtype=dtype, vocab_size=vocab_size
         )
-    return store, _by_path(store["train"])

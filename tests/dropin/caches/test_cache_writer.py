@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tokenreel import StoreWriter, open_store
+from tokenreel.dropin.caches.cache_writer import SftCacheWriter, write_meta, write_pretrain_shards
 from tokenreel.errors import FormatError, VocabularyError, WriteError
 from tokenreel.filesystem import LOCAL, FileSystem
-from tokenreel.layouts.cache_writer import SftCacheWriter, write_meta, write_pretrain_shards
 from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.store import Store
 

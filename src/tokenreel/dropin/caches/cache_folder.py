@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from tokenreel.canonical import parse_strict, read_limited
+from tokenreel.dropin.caches.cache_writer import SPLITS
 from tokenreel.errors import ExistsError, MismatchError, differing_fields
 from tokenreel.filesystem import LOCAL
 from tokenreel.layouts.cache_pretrain import META_NAME
-from tokenreel.layouts.cache_writer import SPLITS
 from tokenreel.layouts.open_store import open_store
 from tokenreel.store.lock import BuildLock
 

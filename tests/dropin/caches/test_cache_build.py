@@ -13,18 +13,18 @@ import pytest
 import torch
 
 from tokenreel import open_store
-from tokenreel.builder import cache_target
-from tokenreel.builder.cache import (
+from tokenreel.dropin.caches import cache_folder
+from tokenreel.dropin.caches.cache_build import (
     Cached,
     build_budgeted,
     build_by_file,
     build_chats,
     build_presplit,
     build_stub,
+    choose_validation,
 )
-from tokenreel.builder.cache_builder import CacheBuilder
-from tokenreel.builder.cache_tokenizer import keep_tokenizer
-from tokenreel.builder.torch_order import choose_validation
+from tokenreel.dropin.caches.cache_builder import CacheBuilder, keep_tokenizer
+from tokenreel.dropin.caches.cache_writer import write_meta
 from tokenreel.errors import (
     BusyError,
     ConfigError,
@@ -35,7 +35,6 @@ from tokenreel.errors import (
     MismatchError,
 )
 from tokenreel.filesystem import LOCAL
-from tokenreel.layouts.cache_writer import write_meta
 from tokenreel.text.sources import Cursor, InMemory, Range
 from tokenreel.text.sources.mixed_files import FileSource
 from tokenreel.text.sources.named import named_source
@@ -155,7 +154,7 @@ def test_the_files_of_validation_are_those_torch_chooses(tmp_path: Path) -> None
 
 def test_a_second_builder_is_told_who_is_at_it(tmp_path: Path) -> None:
     with (
-        cache_target.building(tmp_path / "web"),
+        cache_folder.building(tmp_path / "web"),
         pytest.raises(BusyError, match=r"\.web\.build: another build .*process \d+"),
     ):
         build(tmp_path / "web", InMemory(TEXTS))

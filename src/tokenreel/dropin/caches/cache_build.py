@@ -9,7 +9,7 @@ names none, and "reconstructed sequences match original tokenization".
 All that the builder promises holds: bounded memory, the same bytes for any number
 of workers, and a build that was killed goes on where it was, unless its source is
 an iterator, which begins anew. What is drawn by chance is drawn from torch's
-generator (torch_order.py). On the way a cache needs two to three times its size on
+generator. On the way a cache needs two to three times its size on
 disk.
 """
 
@@ -23,18 +23,18 @@ from typing import Any
 
 import numpy as np
 
-from tokenreel.builder.cache_builder import CacheBuilder
-from tokenreel.builder.cache_target import NOT_BUILT, building, read_kept, read_meta
-from tokenreel.builder.torch_order import choose_validation
-from tokenreel.errors import ConfigError, EmptyError
-from tokenreel.filesystem import LOCAL
-from tokenreel.layouts.cache_writer import (
+from tokenreel.builder.torch_order import torch_permutation
+from tokenreel.dropin.caches.cache_builder import CacheBuilder
+from tokenreel.dropin.caches.cache_folder import NOT_BUILT, building, read_kept, read_meta
+from tokenreel.dropin.caches.cache_writer import (
     SPLITS,
     SftCacheWriter,
     write_meta,
     write_pretrain_shards,
     write_token_shards,
 )
+from tokenreel.errors import ConfigError, EmptyError
+from tokenreel.filesystem import LOCAL
 from tokenreel.layouts.split_batches import Carried, document_batches
 from tokenreel.store.split import Split
 from tokenreel.store.writer import SHARD_BYTES
@@ -168,6 +168,25 @@ def build_stub(builder: CacheBuilder, out: Path, *, about: Mapping[str, Any]) ->
         LOCAL.make_dir(out.absolute() / name)
     write_meta(out, meta, filesystem=LOCAL)
     return Cached(path=out, meta=meta)
+
+
+def choose_validation(num_documents: int, val_frac: float, *, seed: int) -> np.ndarray:
+    """Return which documents are validation, in order: bool [num_documents].
+
+    They are val_frac of all, rounded; of two or more documents at least one, unless
+    val_frac is 0, and never all.
+
+    >>> int(choose_validation(10, 0.2, seed=1).sum())
+    2
+    """
+    if not 0 <= val_frac < 1:
+        raise ConfigError("bad val_frac", expected="0 <= val_frac < 1", actual=val_frac)
+    count = round(num_documents * val_frac)
+    if val_frac:
+        count = min(max(count, 1), num_documents - 1)
+    chosen = np.zeros(num_documents, bool)
+    chosen[torch_permutation(num_documents, seed)[: max(count, 0)]] = True
+    return chosen
 
 
 def _check_budgets(val_tokens: int, train_tokens: int) -> None:

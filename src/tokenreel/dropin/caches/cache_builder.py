@@ -1,7 +1,11 @@
-"""What the token caches of contract 002 are built with: tokenizer, seed, native stores."""
+"""What the token caches of contract 002 are built with: tokenizer, seed, native stores.
+
+The tokenizer of a folder of caches lies in it: tokenizer/spm.model and its meta.json.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,8 +13,10 @@ from typing import Any
 
 from tokenreel.builder.build import build
 from tokenreel.builder.build_plan import BuildPlan
-from tokenreel.builder.cache_target import discard
+from tokenreel.dropin.caches.cache_folder import discard, read_meta, refuse_existing
+from tokenreel.dropin.caches.cache_writer import write_meta
 from tokenreel.errors import ConfigError, MismatchError, VocabularyError, differing_fields
+from tokenreel.filesystem import LOCAL
 from tokenreel.layouts.open_store import open_store
 from tokenreel.progress import SILENT, Progress
 from tokenreel.store.manifest import MANIFEST_NAME
@@ -21,6 +27,7 @@ from tokenreel.text.sources.source_protocol import TextSource
 from tokenreel.text.tokenizers import NGPT_SPECIALS, Tokenizer
 
 TOKEN_DTYPE = "uint16-le"
+MODEL_NAME = "spm.model"
 MAX_VOCAB_SIZE = 2**16
 
 
@@ -134,3 +141,33 @@ def _finished(folder: Path, wanted: Mapping[str, Any]) -> Store:
             remedy="pass restart=True to begin anew",
         )
     return store
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def keep_tokenizer(builder: CacheBuilder, model: Path, folder: Path) -> None:
+    """Put a copy of the model into `folder`, or see that the one there is the same."""
+    facts = builder.facts({"dataset_name": None, "split_rule": None})
+    there = folder / MODEL_NAME
+    if not there.is_file():
+        refuse_existing(folder)
+        with LOCAL.whole_folder(folder) as staged:
+            with LOCAL.create(staged / MODEL_NAME) as copy:
+                copy.append_file(model)
+                copy.sync()
+            write_meta(staged, facts, filesystem=LOCAL)
+        return
+    known = file_sha256(there)
+    if known != builder.tokenizer_sha256:
+        raise MismatchError(
+            "the caches here have another tokenizer",
+            where=there,
+            differing={"tokenizer_sha256": (known, builder.tokenizer_sha256)},
+            remedy="choose another folder for the caches, or use the tokenizer that is there",
+        )
+    if read_meta(folder) is None:
+        write_meta(folder, facts, filesystem=LOCAL)
