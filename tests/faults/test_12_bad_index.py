@@ -81,7 +81,7 @@ def test_an_index_too_large_to_check_at_open_is_checked_at_first_touch(
     store = open_store(path)
     for touch in (
         lambda: store.document(0),
-        lambda: store["train"].find_document(3),
+        lambda: store["train"].document_span(0),
         lambda: list(store["train"].documents()),
     ):
         with pytest.raises(DamageError, match="document 1 of the index"):

@@ -26,7 +26,7 @@ from tokenreel.feed.recipe import Recipe, Source
 from tokenreel.layouts.convert import convert
 from tokenreel.layouts.open_store import open_store
 from tokenreel.rows import verified
-from tokenreel.rows.windows import Windows
+from tokenreel.rows.windows import plan_windows
 from tokenreel.testing import equal
 
 pytestmark = pytest.mark.skipif(native.extension() is None, reason="the guard is the kernels'")
@@ -135,7 +135,8 @@ def test_a_plan_cut_off_while_mapped_is_an_error_of_that_file(
     for thread in threading.enumerate():
         if thread.name == "tokenreel-verify":
             thread.join()
-    folder = feed.plans[0].folder  # type: ignore[attr-defined]
+    folder = feed.plans[0].folder
+    assert folder is not None
 
     def work() -> None:
         cut_off(folder / column)
@@ -151,7 +152,8 @@ def test_a_plan_that_was_read_needs_its_files_no_more(tmp_path: Path, rows: str,
     write_store(tmp_path / "s", LENGTHS, sidecar="turns")
     feed = Feed(recipe_for(tmp_path / "s", rows, mode=mode))
     expected, explained = feed.batch(3), feed.explain(3)
-    folder = feed.plans[0].folder  # type: ignore[attr-defined]
+    folder = feed.plans[0].folder
+    assert folder is not None
 
     def work() -> None:
         for file in folder.iterdir():
@@ -222,7 +224,7 @@ def test_rows_of_ids_alone_and_rows_gathered_by_steps_are_guarded_too(tmp_path: 
     write_store(tmp_path / "s", [20_000])
     path = tmp_path / "s" / "train" / "shard_00000.bin"
     split = open_store(tmp_path / "s")["train"]
-    plan = Windows(split=split, seq_len=64)
+    plan = plan_windows(split=split, seq_len=64)
     pieces = plan.pieces(np.arange(plan.num_rows))
     rows = IdRows(split, 64)
     rows.gather(pieces)

@@ -187,7 +187,7 @@ def test_a_batch_of_more_than_two_epochs_is_made_by_steps(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("damage", ["row_offsets", "positions", "lengths"])
-def test_a_plan_that_leads_nowhere_is_read_by_nobody(tmp_path: Path, damage: str) -> None:
+def test_impossible_rows_of_a_plan_are_read_by_nobody(tmp_path: Path, damage: str) -> None:
     write_store(tmp_path / "s", [30, 5, 12, 7])
     feed = Feed(recipe_of(Source(name="s", path=tmp_path / "s", rows="packed"), seq_len=16))
     tables, plan = feed._batcher._assembler._tables, feed.plans[0]
@@ -196,7 +196,7 @@ def test_a_plan_that_leads_nowhere_is_read_by_nobody(tmp_path: Path, damage: str
     for bad in (-1, 2**31 - 1):
         column[:] = bad
         number = ("row_offsets", "positions", "lengths").index(damage)
-        tables._laid.epochs[0]["columns"][0, number] = column.ctypes.data
+        tables._snapshot.epochs[0]["columns"][0, number] = column.ctypes.data
         assert fill_at_once(feed, 0, np.arange(2), noise(2, 16)) == OTHERWISE
 
 
@@ -226,7 +226,7 @@ def test_tables_that_do_not_fit_together_are_refused(tmp_path: Path, number: int
     assert tables is not None and kernels is not None
     mixture = feed.order.eras[0].mixture
     assert isinstance(mixture, Mixture)
-    views: list[Any] = [np.arange(2), *tables._laid.views]
+    views: list[Any] = [np.arange(2), *tables._snapshot.views]
     request: list[Any] = [0, 0, 4, *(bytes(memoryview(view)) for view in (*views, *mixture.tables))]
     memory = noise(2, 8)
     arrays = (memory.input_ids, memory.labels, None, None, None, None, None)
@@ -252,7 +252,7 @@ def test_tables_whose_sources_have_no_rows_or_other_shards_are_refused(
 ) -> None:
     feed, memory = feed_of(tmp_path / "s"), noise(2, 8)
     tables = feed._batcher._assembler._tables
-    assert tables is not None and len(tables._laid.shards) == 1
-    tables._laid.epochs[0][field] = value
+    assert tables is not None and len(tables._snapshot.shards) == 1
+    tables._snapshot.epochs[0][field] = value
     with pytest.raises(ValueError, match="the tables of a feed do not fit together"):
         fill_at_once(feed, 0, np.arange(2), memory)

@@ -19,7 +19,7 @@ from tokenreel.errors import ConfigError
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.buffers import Allocate
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.prefetch import ahead
+from tokenreel.feed.prefetch import make_ahead
 from tokenreel.feed.recipe import Source
 from tokenreel.testing import equal
 
@@ -41,14 +41,14 @@ def feed(tmp_path: Path) -> Feed:
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 7])
 def test_what_is_made_ahead_comes_in_order_and_ends(depth: int) -> None:
-    made = list(ahead(lambda step: step * step, iter(range(20)), depth=depth))
+    made = list(make_ahead(lambda step: step * step, iter(range(20)), depth=depth))
     assert made == [step * step for step in range(20)]
     assert feeding_threads() == []
 
 
 def test_no_more_is_made_ahead_than_asked_for() -> None:
     made: list[int] = []
-    stream = ahead(lambda step: made.append(step) or step, count(), depth=3)  # type: ignore[func-returns-value]
+    stream = make_ahead(lambda step: made.append(step) or step, count(), depth=3)  # type: ignore[func-returns-value]
     assert next(stream) == 0
     time.sleep(0.05)
     assert max(made) == 3
@@ -64,7 +64,7 @@ def test_an_error_in_the_background_arrives_at_its_step(depth: int) -> None:
 
     taken = []
     with pytest.raises(ValueError, match="step 5 is bad"):
-        for step in ahead(make, count(), depth=depth):
+        for step in make_ahead(make, count(), depth=depth):
             taken.append(step)
     assert taken == [0, 1, 2, 3, 4]
     assert feeding_threads() == []

@@ -117,15 +117,13 @@ def test_any_stretch_of_tokens_is_read_across_shards(
 
 @settings(max_examples=20, deadline=None)
 @given(documents=documents_strategy, options=sizes)
-def test_find_document_is_the_inverse_of_document(
+def test_the_documents_of_a_split_lie_end_to_end_and_none_is_behind_the_last(
     place: Any, documents: list[list[int]], options: dict[str, Any]
 ) -> None:
     split = open_store(write(place(), documents, **options))["train"]
-    owners = [number for number, document in enumerate(documents) for _ in document]
-    assert [split.find_document(position) for position in range(len(owners))] == owners
-    for outside in (-1, len(owners)):
-        with pytest.raises(IndexError, match="no token"):
-            split.find_document(outside)
+    begins, ends = split.document_bounds(0, len(documents))
+    stops = np.cumsum([len(document) for document in documents])
+    assert ends.tolist() == stops.tolist() and begins.tolist() == [0, *stops[:-1].tolist()]
     for outside in (-1, len(documents)):
         with pytest.raises(IndexError, match="no document"):
             split.document(outside)

@@ -63,6 +63,7 @@ class Batch:
         width = self.segment_ids.shape[-1]
         segments = self.segment_ids.reshape(-1, width)
         weights = self.loss_weights.reshape(-1, width).astype(np.float64)
+        # A number for each segment of the batch; a row has at most `width` of them, and padding.
         number = segments + np.arange(len(segments))[:, None] * (width + 1)
         totals = np.bincount(number.ravel(), weights=weights.ravel())[number]
         weighed = np.divide(weights, totals, out=np.zeros_like(weights), where=weights > 0)

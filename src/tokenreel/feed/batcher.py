@@ -24,7 +24,7 @@ from tokenreel.rows.row_plan import RowPlan
 
 
 class Batcher:
-    """Makes any batch of the run that these plans in this order are; threads may share one."""
+    """Makes the batches of a run: rows of these plans, in this order. Threads may share one."""
 
     def __init__(
         self, recipe: Recipe, plans: Sequence[RowPlan], order: Order, *, deal: Deal
@@ -40,7 +40,7 @@ class Batcher:
         self._pool = Memory()
 
     def in_order(self, order: Order) -> Batcher:
-        """Return what makes batches of the same rows with other weights."""
+        """Return a batcher of the same rows in an order with other weights."""
         changed = copy(self)
         changed._watch = self._watch.in_order(order)
         changed._assembler = self._assembler.in_order(order)

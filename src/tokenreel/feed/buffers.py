@@ -59,7 +59,7 @@ class BatchMemory:
         return lent
 
     def rows(self) -> Gathered:
-        """Return all five arrays, [rows, T]; from now on there is the mask as well, if wanted."""
+        """Return all five arrays, [rows, T]; those not there yet, and the mask, are allocated."""
         shape = self.input_ids.shape
         if self._masked and self.mask is None:
             self.mask = self._allocate(shape, MASK)
@@ -89,7 +89,7 @@ def _fitting(array: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.n
 
 
 def checked(allocate: Allocate) -> Allocate:
-    """Return what allocates the same, and refuses memory that no batch can be put into."""
+    """Return an `allocate` that raises ConfigError for memory no batch can be put into."""
 
     def allocate_fitting(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         return _fitting(np.asarray(allocate(shape, dtype)), shape, dtype)
@@ -102,11 +102,11 @@ class Ring:
 
     def __init__(self, size: int, make: Callable[[], BatchMemory]) -> None:
         self._make = make
-        self._places: list[BatchMemory | None] = [None] * size
+        self._memories: list[BatchMemory | None] = [None] * size
 
     def __getitem__(self, number: int) -> BatchMemory:
-        place = number % len(self._places)
-        memory = self._places[place]
+        index = number % len(self._memories)
+        memory = self._memories[index]
         if memory is None:
-            memory = self._places[place] = self._make()
+            memory = self._memories[index] = self._make()
         return memory

@@ -44,11 +44,13 @@ def weigh_rows(plan: RowPlan, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     if spans is None:
         weights = (pieces.length - first).astype(np.float64)
     else:
+        # What each span weighs: its tokens inside its piece, without a first one, times its weight.
         owner = np.repeat(np.arange(len(pieces.length)), np.diff(spans.offsets))
         low = np.maximum(spans.start, first[owner])
         high = np.minimum(spans.stop, pieces.length[owner])
         weighed = np.maximum(high - low, 0) * np.maximum(spans.weight, 0).astype(np.float64)
         weights = np.bincount(owner, weights=weighed, minlength=len(pieces.length))
+    # Weights of pieces become those of segments, then those of rows.
     segments = np.add.reduceat(weights, np.flatnonzero(first))
     row_of = pieces.row[first]
     return (

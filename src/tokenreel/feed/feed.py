@@ -214,7 +214,7 @@ class Feed:
         return stream_batches(self, part, prefetch, memories, start, num_loads, extra)
 
     def _begin(self) -> None:
-        """Go to the step that a stream begins with, or say that there is none left."""
+        """Go to the step that a stream begins with, or warn that no step is left."""
         is_placed, self._is_placed = self._is_placed, False
         is_over = self.num_steps is not None and self.step >= self.num_steps
         if self.recipe.passes is not None and (is_over or not is_placed):
@@ -354,11 +354,11 @@ class Feed:
         self._batcher = self._batcher.in_order(order)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the feed is: a step, and what it must fit to be loaded."""
+        """Return the next step, and the identity that a feed must have to load it."""
         return make_state(self.step, self._changes, self.identity)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where the state says; a state of something else raises MismatchError."""
+        """Go on at the step of a state; MismatchError if it is of other stores or recipes."""
         changes = check_state(state, self.identity)
         size, temperature = self.recipe.global_batch_size, self.recipe.temperature
         shares = [

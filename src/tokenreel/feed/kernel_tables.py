@@ -33,7 +33,7 @@ from tokenreel.store.split import Split
 
 SOURCE = np.dtype(
     [
-        ("lookup", "<i8"),  # how a row is looked up in the columns: rows/row_plan.py
+        ("lookup", "<i8"),  # of rows in the columns: rows/row_plan.py
         ("num_rows", "<i8"),
         ("limit", "<i8"),  # numbers from here on are of an epoch that is not allowed
         ("epoch", "<i8"),  # of the first of the permutations at hand
@@ -73,11 +73,11 @@ NO_LIMIT = 2**63 - 1
 Arrays = tuple[np.ndarray, ...]
 
 
-class Laid(NamedTuple):
+class Snapshot(NamedTuple):
     """Tables as they are at one time; never altered.
 
     epochs: the table of sources, and their permutations. shards: the table of shards. held:
-    by place of an open shard, the arrays that the table points to. views: all tables as the
+    by entry of an open shard, the arrays that the table points to. views: all tables as the
     kernels take them.
     """
 
@@ -96,7 +96,7 @@ class Tables:
         self._kernels = native.extension()
         self._splits = [plan.split for plan in plans]
         tables = [_table_of(plan) for plan in plans]
-        self._cut = [table.lookup == BY_DOCUMENT_WINDOW for table in tables]
+        self._by_document = [table.lookup == BY_DOCUMENT_WINDOW for table in tables]
         self._deal = deal
         self._deal_key = b"" if deal.key is None else deal.key.to_bytes(8, sys.byteorder)
         self._seq_len, self._pad_id = seq_len, pad_id
@@ -105,19 +105,19 @@ class Tables:
         sources = np.zeros(len(plans), SOURCE)
         permutations = np.zeros((len(plans), EPOCHS, 2 + ROUNDS), np.uint64)
         for number, (plan, item) in enumerate(zip(plans, order.sources, strict=True)):
-            self._lay_out(sources[number], plan, tables[number], item, number)
+            self._describe_source(sources[number], plan, tables[number], item, number)
             permutations[number, :, :2] = sides_of(plan.num_rows)
         shards = np.zeros(self._first_shard[-1], SHARD)
-        self._laid = self._laid_out((sources, permutations), shards, {})
+        self._snapshot = self._snapshot_of((sources, permutations), shards, {})
 
-    def _laid_out(
+    def _snapshot_of(
         self, epochs: tuple[np.ndarray, np.ndarray], shards: np.ndarray, held: Mapping[int, Arrays]
-    ) -> Laid:
+    ) -> Snapshot:
         # A view is taken faster than an array.
         views = (table.view(np.uint8).data for table in (epochs[0], shards, epochs[1]))
-        return Laid(epochs, shards, held, (self._deal_key, *views))
+        return Snapshot(epochs, shards, held, (self._deal_key, *views))
 
-    def _lay_out(
+    def _describe_source(
         self, source: np.void, plan: RowPlan, table: KernelTable, item: SourceRows, number: int
     ) -> None:
         split = plan.split
@@ -181,96 +181,96 @@ class Tables:
         if not isinstance(era.mixture, Mixture) or local + num_rows > MAX_TIME:
             return OTHERWISE
         kernel, turned = getattr(self._kernels, name), False
-        laid = self._laid
+        snapshot = self._snapshot
         needed: frozenset[int] = frozenset()
         while True:
-            views = (*laid.views, *era.mixture.tables)
+            views = (*snapshot.views, *era.mixture.tables)
             answer: int | tuple[int, ...] = kernel(local, step, num_rows, seats, *views, *args)
             if isinstance(answer, tuple):
                 needed = needed.union(answer)
-                laid = self._open_shards(needed)
+                snapshot = self._open_shards(needed)
             elif answer == NO_EPOCH and not turned:
-                laid = self._turn_to(order, start, laid)
+                snapshot = self._turn_to(order, start, snapshot)
                 turned = True
             else:
                 return OTHERWISE if answer == NO_EPOCH else answer
 
-    def _open_shards(self, places: Set[int]) -> Laid:
-        """Return tables in which these shards are open, whatever is let go for it."""
+    def _open_shards(self, entries: Set[int]) -> Snapshot:
+        """Return tables in which these shards are open; others may be closed to make room."""
         with MAPPINGS.lock:
             opened: dict[int, tuple[np.ndarray, Arrays]] = {}
-            while missing := places - self._laid.held.keys() - opened.keys():
+            while missing := entries - self._snapshot.held.keys() - opened.keys():
                 # To map one shard may let another go, also of these.
-                opened |= {place: self._open_shard(place) for place in missing}
-            laid = self._laid
-            shards = laid.shards.copy()
-            for place, (entry, _) in opened.items():
-                shards[place] = entry
-            held = {**laid.held, **{place: arrays for place, (_, arrays) in opened.items()}}
-            self._laid = wanted = self._laid_out(laid.epochs, shards, held)
-            for place in opened:
+                opened |= {entry: self._open_shard(entry) for entry in missing}
+            snapshot = self._snapshot
+            shards = snapshot.shards.copy()
+            for entry, (record, _) in opened.items():
+                shards[entry] = record
+            held = {**snapshot.held, **{entry: arrays for entry, (_, arrays) in opened.items()}}
+            self._snapshot = wanted = self._snapshot_of(snapshot.epochs, shards, held)
+            for entry in opened:
                 # This may make tables without some of the others, and without these.
-                MAPPINGS.keep(self, place, num_files=self._shard_at(place).num_mapped)
+                MAPPINGS.keep(self, entry, num_files=self._shard_at(entry).num_mapped)
         return wanted
 
     def let_go(self, keys: Set[Hashable]) -> None:
-        """Close the shards of these places; a kernel that reads them holds the tables it has."""
+        """Close the shards of these entries; a kernel that reads them holds the tables it has."""
         with MAPPINGS.lock:
-            laid = self._laid
-            places = [place for place in laid.held if place in keys]
-            shards = laid.shards.copy()
-            shards[places] = np.zeros((), SHARD)
-            held = {place: arrays for place, arrays in laid.held.items() if place not in keys}
-            self._laid = self._laid_out(laid.epochs, shards, held)
+            snapshot = self._snapshot
+            entries = [entry for entry in snapshot.held if entry in keys]
+            shards = snapshot.shards.copy()
+            shards[entries] = np.zeros((), SHARD)
+            held = {entry: arrays for entry, arrays in snapshot.held.items() if entry not in keys}
+            self._snapshot = self._snapshot_of(snapshot.epochs, shards, held)
 
-    def _open_shard(self, place: int) -> tuple[np.ndarray, Arrays]:
-        """Return the entry of a shard, and the arrays that it points to."""
-        number = self._source_of(place)
-        shard, held = self._shard_at(place), list[np.ndarray]()
-        entry = _describe(shard, held, by_document=self._cut[number])
-        is_first = place == self._first_shard[number]
-        entry["continued"] = not is_first and self._shard_at(place - 1).continues
+    def _open_shard(self, entry: int) -> tuple[np.ndarray, Arrays]:
+        """Return the record of a shard, and the arrays that it points to."""
+        number = self._source_of(entry)
+        shard, held = self._shard_at(entry), list[np.ndarray]()
+        record = _describe_shard(shard, held, by_document=self._by_document[number])
+        is_first = entry == self._first_shard[number]
+        record["continued"] = not is_first and self._shard_at(entry - 1).continues
         # From here on these tables keep what is mapped, and let it go as a whole.
         shard.let_go({"tokens", "weights", "turns"})
-        return entry, tuple(held)
+        return record, tuple(held)
 
-    def _source_of(self, place: int) -> int:
-        return int(np.searchsorted(self._first_shard, place, side="right")) - 1
+    def _source_of(self, entry: int) -> int:
+        return int(np.searchsorted(self._first_shard, entry, side="right")) - 1
 
-    def _shard_at(self, place: int) -> Shard:
-        number = self._source_of(place)
-        return self._splits[number].shards[place - int(self._first_shard[number])]
+    def _shard_at(self, entry: int) -> Shard:
+        number = self._source_of(entry)
+        return self._splits[number].shards[entry - int(self._first_shard[number])]
 
-    def _turn_to(self, order: Order, start: int, laid: Laid) -> Laid:
+    def _turn_to(self, order: Order, start: int, snapshot: Snapshot) -> Snapshot:
         """Put the permutations of the epochs that come at a position into new tables."""
-        sources, permutations = laid.epochs[0].copy(), laid.epochs[1].copy()
+        sources, permutations = snapshot.epochs[0].copy(), snapshot.epochs[1].copy()
         sources["epoch"] = order.counts(start) // sources["num_rows"]
         epochs = sources["epoch"][:, None] + np.arange(EPOCHS)
         permutations[:, :, 2:] = round_keys_of(order.keys_of_epochs(epochs))
         turned = (sources, permutations)
         with MAPPINGS.lock:
-            self._laid = self._laid_out(turned, self._laid.shards, self._laid.held)
-        return self._laid_out(turned, laid.shards, laid.held)
+            self._snapshot = self._snapshot_of(turned, self._snapshot.shards, self._snapshot.held)
+        return self._snapshot_of(turned, snapshot.shards, snapshot.held)
 
 
-def _describe(shard: Shard, held: list[np.ndarray], *, by_document: bool) -> np.ndarray:
-    """Return the entry of a shard in the table; the arrays that it points to go to `held`."""
-    entry = np.zeros((), SHARD)
-    entry["is_open"], entry["tokens"] = True, _address(shard.tokens, held)
+def _describe_shard(shard: Shard, held: list[np.ndarray], *, by_document: bool) -> np.ndarray:
+    """Return the record of a shard in the table; the arrays that it points to go to `held`."""
+    record = np.zeros((), SHARD)
+    record["is_open"], record["tokens"] = True, _address(shard.tokens, held)
     if by_document:
         offsets = _offsets(shard.documents)
-        entry["num_documents"], entry["documents"] = len(offsets) - 1, _address(offsets, held)
-        entry["document_marks"] = _address(_marks(offsets, shard.num_tokens), held)
+        record["num_documents"], record["documents"] = len(offsets) - 1, _address(offsets, held)
+        record["document_marks"] = _address(_marks(offsets, shard.num_tokens), held)
     if shard.weights is not None:
-        entry["weights"] = _address(shard.weights, held)
+        record["weights"] = _address(shard.weights, held)
     elif shard.turns is not None:
-        entry["num_turns"], entry["turns"] = len(shard.turns), _address(shard.turns, held)
-        entry["turn_marks"] = _address(_marks(shard.turns["start"], shard.num_tokens), held)
-    return entry
+        record["num_turns"], record["turns"] = len(shard.turns), _address(shard.turns, held)
+        record["turn_marks"] = _address(_marks(shard.turns["start"], shard.num_tokens), held)
+    return record
 
 
 def _address(values: np.ndarray, held: list[np.ndarray]) -> int:
-    """Return where an array lies, which `held` keeps there."""
+    """Return the address of an array; `held` keeps the array alive."""
     array = np.ascontiguousarray(values)
     held.append(array)
     return int(array.ctypes.data)
@@ -298,7 +298,7 @@ def _offsets(index: DocumentIndex) -> np.ndarray:
 
 
 def _marks(starts: np.ndarray, num_tokens: int) -> np.ndarray:
-    """Return the last of the records that starts not after each 4,096th token, else 0."""
+    """Return for each 4,096th token the last record that starts at or before it, 0 if none does."""
     tokens = np.arange(0, num_tokens + 2 * MARK_TOKENS, MARK_TOKENS).astype(starts.dtype)
     return np.maximum(np.searchsorted(starts, tokens, side="right") - 1, 0)
 

@@ -21,10 +21,10 @@ Item = TypeVar("Item")
 Made = TypeVar("Made")
 
 
-def ahead(
+def make_ahead(
     make: Callable[[Item], Made], items: Iterable[Item], *, depth: int, threads: int = 1
 ) -> Generator[Made, None, None]:
-    """Yield make(item) for each item in order, computing up to `depth` ahead.
+    """Yield make(item) for each item in order; up to `depth` are made before they are asked for.
 
     An item is begun only when the one `depth` + 1 before it has been taken and the consumer
     asks for more.

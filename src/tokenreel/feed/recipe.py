@@ -192,7 +192,7 @@ class Recipe:
         ),
     )
     pad_id: int = field(
-        default=0, metadata=setting("the id in empty places of a row; no mask depends on it")
+        default=0, metadata=setting("the id in empty slots of a row; no mask depends on it")
     )
     steps: int | None = field(
         default=None,

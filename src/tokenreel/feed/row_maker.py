@@ -39,7 +39,7 @@ class Assembler:
         self._is_plain = all(table is not None and table.is_plain for table in known)
 
     def in_order(self, order: Order) -> Assembler:
-        """Return what makes the same rows with other weights."""
+        """Return an assembler of the same rows in an order with other weights."""
         changed = copy(self)
         changed._order = order
         return changed
@@ -47,7 +47,7 @@ class Assembler:
     def fill_plain(
         self, step: int, seats: np.ndarray, memory: BatchMemory, *, threads: int = 1
     ) -> bool:
-        """Fill inputs, labels and sources, if the rows have nothing else to say; else return False.
+        """Fill inputs, labels and sources of plain rows; return False if some row is not plain.
 
         A plain row is one segment of tokens that all weigh 1, without padding.
         """
@@ -91,7 +91,7 @@ class Assembler:
         return located
 
     def fill_by_steps(self, step: int, seats: np.ndarray, memory: BatchMemory) -> None:
-        """Do the same the general way."""
+        """Fill the same rows without the kernel: order, pieces, spans, tokens, gather."""
         located = self.locate(step, seats)
         rows = memory.rows()
         memory.source_ids[:] = located.source

@@ -31,7 +31,7 @@ class Ending:
     unshown: Mapping[str, int]
 
     def __str__(self) -> str:
-        """Say it in a sentence."""
+        """Return after how many steps the run ends, why, and what it leaves unshown."""
         steps = f"the run ends after {self.steps:,} step" + "s" * (self.steps != 1)
         if self.source is None:
             return f"{steps}: every row was shown"

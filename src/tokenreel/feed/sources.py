@@ -31,7 +31,7 @@ def open_source(source: Source, *, check_ids: bool | int = False) -> Store:
 
 
 def checking_ids(store: Store, name: str, vocab_size: bool | int) -> Store:
-    """Return a store that refuses ids outside a vocabulary; True: its own."""
+    """Return a store that raises for ids outside a vocabulary of this size; True: its own."""
     limit = store.vocab_size if vocab_size is True else vocab_size
     if limit is None or limit < 1:
         raise ConfigError(

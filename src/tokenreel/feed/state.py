@@ -2,7 +2,7 @@
 
 A few hundred bytes of JSON. It fits another feed only if that would give the same
 batches; the number of ranks, microbatches, prefetch and steps may differ, and so may the
-place of the stores and the way they are read. Changes of weights are one compressed column:
+paths of the stores and the way they are read. Changes of weights are one compressed column:
 at most 11 bytes for each weight of each change, and 5 ms to read for 2,000 of them.
 """
 

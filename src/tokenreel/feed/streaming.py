@@ -17,7 +17,7 @@ from tokenreel.feed.batch import Batch
 from tokenreel.feed.batcher import Batcher
 from tokenreel.feed.buffers import BatchMemory
 from tokenreel.feed.parts import Part
-from tokenreel.feed.prefetch import ahead
+from tokenreel.feed.prefetch import make_ahead
 from tokenreel.feed.read_ahead import ReadAhead
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def stream_batches(
     # A change of weights may put the end off behind what was looked at ahead: then go on.
     while feed._is_within(step):
         jobs = zip(takewhile(feed._is_within, count(step)), memories, strict=False)
-        with closing(ahead(make, jobs, depth=prefetch, threads=feed._threads)) as made:
+        with closing(make_ahead(make, jobs, depth=prefetch, threads=feed._threads)) as made:
             for batcher, memory, batch in made:
                 if num_loads != feed._num_loads:
                     raise ConfigError(

@@ -220,7 +220,7 @@ def check_within(feed: Feed, step: int) -> None:
 
 
 def _decoder(feed: Feed, tokenizer: str | PathLike[str] | Tokenizer, *, force: bool) -> Decode:
-    """Return what gives the text of ids; a tokenizer that is not the stores' is refused."""
+    """Return a function from ids to text; MismatchError if the stores have another tokenizer."""
     from tokenreel.text.tokenizers import load_tokenizer  # only a text needs it
     from tokenreel.text.tokenizers.forced import decode_what_is_known
 

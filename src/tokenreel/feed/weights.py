@@ -35,10 +35,13 @@ def _from_turns(split: Split, pieces: Pieces) -> Spans:
             continue
         begin, length = pieces.start[mine], pieces.length[mine]
         starts = turns["start"]
+        # Turns low to high may overlap a piece: from the last that begins at or before it, up to
+        # those that begin within it.
         low = np.searchsorted(starts, begin.astype(np.uint64), side="right") - 1
         high = np.searchsorted(starts, (begin + length).astype(np.uint64), side="left")
         low = np.maximum(low, 0)
         number = np.maximum(high - low, 0)
+        # A span for each of them, counted from the first token of the piece it belongs to.
         chosen = turns[ragged_index(low, number)]
         owner = np.repeat(np.arange(len(mine)), number)
         base = begin[owner]
@@ -69,7 +72,7 @@ def _from_weights(split: Split, pieces: Pieces) -> Spans:
 
 
 def _refuse_bad(weights: np.ndarray, shard: Shard, start: int) -> None:
-    """Refuse weights that no loss can have; a mask of another layout may hold anything."""
+    """Raise DamageError for a negative, NaN or infinite weight, as another layout may hold."""
     bad = ~((weights >= 0) & (weights < np.inf))
     if bad.any() and shard.weight_file is not None:
         at = int(np.argmax(bad))
@@ -85,6 +88,7 @@ def _refuse_bad(weights: np.ndarray, shard: Shard, start: int) -> None:
 def _assembled(
     counts: np.ndarray, parts: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]
 ) -> Spans:
+    """Return spans in order of their pieces; a part has piece, start, stop, weight of some."""
     offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
     if not parts:
         nothing = np.empty(0, np.int64)

@@ -55,7 +55,7 @@ class Located:
 
     @property
     def columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """All three."""
+        """Source, epoch and row."""
         return self.source, self.epoch, self.row
 
 
@@ -199,13 +199,13 @@ class Order:
         for s in np.flatnonzero(np.bincount(source)).tolist():
             item, mine = self.sources[s], np.flatnonzero(source == s)
             # Numbers of a source ascend, so the epochs of these are those from first to last.
-            epochs, places = np.divmod(number[mine], item.num_rows)
+            epochs, within = np.divmod(number[mine], item.num_rows)
             first, last = int(epochs[0]), int(epochs[-1])
             self._refuse_beyond(item, last)
             epoch[mine] = epochs
             for e in range(first, last + 1):
                 chosen = slice(None) if first == last else epochs == e
-                row[mine[chosen]] = self._permute(s, e, places[chosen])
+                row[mine[chosen]] = self._permute(s, e, within[chosen])
         return Located(source=source, epoch=epoch, row=row)
 
     def _refuse_beyond(self, item: SourceRows, epoch: int) -> None:
@@ -235,10 +235,10 @@ class Order:
         found = []
         last = epochs.stop if item.max_epochs is None else min(epochs.stop, item.max_epochs)
         for epoch in range(epochs.start, last):
-            place = row
+            within = row  # how many rows of its epoch come before it
             if item.shuffle:
-                place = int(self.permutation(source, epoch).inverse(np.array([row]))[0])
-            position = self.first_position(source, epoch * item.num_rows + place)
+                within = int(self.permutation(source, epoch).inverse(np.array([row]))[0])
+            position = self.first_position(source, epoch * item.num_rows + within)
             if position >= 0:
                 found.append((epoch, position))
         return found

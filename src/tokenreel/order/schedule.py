@@ -32,9 +32,9 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Schedule:
-    """Segments of straight lines; all arrays float64.
+    """Shares as straight lines, one stretch after the other; all arrays float64.
 
-    starts: [K], from 0; shares, slopes, totals: [K, S]: share at the segment's start,
+    starts: [K], from 0; shares, slopes, totals: [K, S]: share at the stretch's start,
     its change per position, and the integral up to there.
     """
 
@@ -59,10 +59,10 @@ class Schedule:
 
         Sources and times broadcast against each other.
         """
-        segment = np.maximum(np.searchsorted(self.starts, times, side="right") - 1, 0)
-        elapsed = times - self.starts[segment]
-        share, slope = self.shares[segment, sources], self.slopes[segment, sources]
-        return self.totals[segment, sources] + elapsed * (share + 0.5 * slope * elapsed)
+        stretch = np.maximum(np.searchsorted(self.starts, times, side="right") - 1, 0)
+        elapsed = times - self.starts[stretch]
+        share, slope = self.shares[stretch, sources], self.slopes[stretch, sources]
+        return self.totals[stretch, sources] + elapsed * (share + 0.5 * slope * elapsed)
 
     def times(self, sources: np.ndarray | int, due: np.ndarray) -> np.ndarray:
         """Return when so many rows of these sources are due; inf where that never comes.
@@ -70,22 +70,22 @@ class Schedule:
         What was due before time 0 has a negative time, as if the first share had always held.
         """
         sources = np.broadcast_to(sources, np.shape(due))
-        # The last segment that begins before so many rows are due, each source by its own totals.
-        segment = np.count_nonzero(self.totals[1:, sources] <= due, axis=0)
-        share, slope = self.shares[segment, sources], self.slopes[segment, sources]
-        rest = due - self.totals[segment, sources]
+        # The last stretch that begins before so many rows are due, each source by its own totals.
+        stretch = np.count_nonzero(self.totals[1:, sources] <= due, axis=0)
+        share, slope = self.shares[stretch, sources], self.slopes[stretch, sources]
+        rest = due - self.totals[stretch, sources]
         with np.errstate(divide="ignore", invalid="ignore"):
             root = np.sqrt(np.maximum(share * share + 2.0 * slope * rest, 0.0))
             ramped = np.where(rest > 0.0, (2.0 * rest) / (share + root), 0.0)
             elapsed = np.where(slope == 0.0, rest / share, ramped)
         never = (share == 0.0) & (slope == 0.0)
-        return np.where(never, np.inf, self.starts[segment] + elapsed)
+        return np.where(never, np.inf, self.starts[stretch] + elapsed)
 
     def shares_at(self, time: float) -> np.ndarray:
         """Return the shares at one time, float64 [S]."""
-        segment = int(np.searchsorted(self.starts, time, side="right")) - 1
-        elapsed = time - self.starts[segment]
-        return self.shares[segment] + elapsed * self.slopes[segment]
+        stretch = int(np.searchsorted(self.starts, time, side="right")) - 1
+        elapsed = time - self.starts[stretch]
+        return self.shares[stretch] + elapsed * self.slopes[stretch]
 
 
 def constant(shares: np.ndarray) -> Schedule:
@@ -95,7 +95,7 @@ def constant(shares: np.ndarray) -> Schedule:
 
 
 def make_schedule(shares: Sequence[float], changes: Sequence[Change] = ()) -> Schedule:
-    """Lay out the segments: constant, ramp, constant, ramp, …"""
+    """Return the stretches of a schedule: constant, ramp, constant, ramp, …"""
     current = np.array(shares, np.float64)
     rows: list[tuple[float, np.ndarray, np.ndarray]] = [(0.0, current, np.zeros(len(current)))]
     end_of_ramp = 0

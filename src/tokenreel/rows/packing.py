@@ -52,13 +52,16 @@ def pack(
 def pack_reference(
     lengths: np.ndarray, capacity: int, *, method: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Do what the kernel does."""
+    """Return what the kernel returns, by the Python functions below."""
+    # Items in the order they are placed: the longest first, or as they come.
     turn = np.arange(len(lengths))
     if method != "sequential":
         turn = np.argsort(-lengths.astype(np.int64), kind="stable")
+    # rows[i]: the row of item i, rows numbered as they were opened.
     rows = np.empty(len(lengths), np.int64)
     rows[turn] = METHODS[method](lengths[turn].tolist(), capacity)
-    # Number the rows by their first items: `first` has those of the rows as they were opened.
+    # Number them by their first items instead: first[r] is the least item of the r-th opened row,
+    # and its rank among all of these (argsort of argsort) the row's new number.
     _, first, opened = np.unique(rows, return_index=True, return_inverse=True)
     rows = np.argsort(np.argsort(first, kind="stable"), kind="stable")[opened]
     row_offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(np.bincount(rows))))
@@ -66,12 +69,13 @@ def pack_reference(
 
 
 def _best_fit(lengths: list[int], capacity: int) -> list[int]:
+    """Return the row of each length: the one with the least room that holds it."""
     rooms: list[int] = []  # the distinct rooms of rows that have any, sorted
-    stacks: dict[int, list[int]] = {}
+    stacks: dict[int, list[int]] = {}  # by room, the rows that have just that, last filled on top
     rows, num_rows = [], 0
     for length in lengths:
         at = bisect_left(rooms, length)
-        if at == len(rooms):
+        if at == len(rooms):  # no row holds it: open one
             row, room = num_rows, capacity
             num_rows += 1
         else:
@@ -80,7 +84,7 @@ def _best_fit(lengths: list[int], capacity: int) -> list[int]:
             if not stacks[room]:
                 del rooms[at]
         room -= length
-        if room:
+        if room:  # the row goes to those with the room that is left, if any is
             stack = stacks.setdefault(room, [])
             if not stack:
                 insort(rooms, room)
@@ -90,18 +94,23 @@ def _best_fit(lengths: list[int], capacity: int) -> list[int]:
 
 
 def _first_fit(lengths: list[int], capacity: int) -> list[int]:
-    """Descend a tree that holds in node i the most room of any row below it."""
+    """Return the row of each length: the first that holds it.
+
+    A binary tree finds it in log n steps: leaf r is row r, and most[i] the most room of any row
+    below node i. Node 1 is the root, the children of i are 2 i and 2 i + 1. There are at least as
+    many leaves as lengths, all with the full capacity at first, so some row holds each length.
+    """
     leaves = 1 << max(len(lengths) - 1, 0).bit_length()
     most = [capacity] * (2 * leaves)
     rows = []
     for length in lengths:
         node = 1
-        while node < leaves:
+        while node < leaves:  # to the left child, unless no row below it has the room
             node *= 2
             node += most[node] < length
         rows.append(node - leaves)
         most[node] -= length
-        while node > 1:
+        while node > 1:  # back up, as far as the most room of a subtree has changed
             node //= 2
             larger = max(most[2 * node], most[2 * node + 1])
             if most[node] == larger:
@@ -111,11 +120,13 @@ def _first_fit(lengths: list[int], capacity: int) -> list[int]:
 
 
 def _sequential(lengths: list[int], capacity: int) -> list[int]:
+    """Return the row of each length: the one before's, or a new one where it does not fit."""
     ends = np.cumsum(np.array([0, *lengths], np.int64)).tolist()
     rows: list[int] = []
     row = 0
     while len(rows) < len(lengths):
         begin = len(rows)
+        # The row takes lengths begin to stop: all that end within its capacity.
         stop = bisect_right(ends, ends[begin] + capacity, lo=begin) - 1
         rows += [row] * (stop - begin)
         row += 1

@@ -1,6 +1,6 @@
 """Rows as pieces of shards: what the feed gathers.
 
-A row is a stream of at most T + 1 tokens: inputs are its first T, labels its last T.
+A row is at most T + 1 tokens, its pieces end to end: inputs are its first T, labels its last T.
 
     pieces    ├── document 7 ──┤├─ document 2 ─┤├ padding ┤
     segment          1                 2             0

@@ -41,10 +41,13 @@ def _cut_at_shards(pieces: Pieces, bounds: np.ndarray) -> Pieces:
     """Cut pieces that leave their shard; `bounds` are the positions of the shards and the end."""
     start = bounds[pieces.shard] + pieces.start
     stop = start + pieces.length
+    # counts: how many shards each piece touches, empty ones included; there is a cut for each.
     counts = np.searchsorted(bounds, stop - 1, side="right") - pieces.shard
     shard = ragged_index(pieces.shard, counts)
+    # A cut is what its piece and its shard have in common.
     begin = np.maximum(np.repeat(start, counts), bounds[shard])
     length = np.minimum(np.repeat(stop, counts), bounds[shard + 1]) - begin
+    # Piece p became cuts offsets[p] to offsets[p + 1]; a segment can only begin with the first.
     offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
     first = np.zeros(len(shard), bool)
     first[offsets[:-1]] = pieces.first

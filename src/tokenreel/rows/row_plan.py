@@ -18,7 +18,7 @@ from tokenreel.rows.plan_cache import PlanCache, plan_cache
 from tokenreel.store.split import Split
 from tokenreel.store.store import Store
 
-# The ways in which the kernel looks rows up, by the numbers that native/native.h gives them.
+# The ways in which the kernel looks rows up, by the numbers that native/lookup.c gives them.
 BY_WINDOW, BY_DOCUMENT_WINDOW, BY_TABLE, BY_SEGMENT = range(4)
 
 

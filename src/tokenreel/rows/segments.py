@@ -61,7 +61,7 @@ class Segments:
 
 
 def document_bounds(split: Split, first: int, stop: int) -> tuple[Bounds, np.ndarray]:
-    """Return those of documents first to stop that have a transition, and the lengths of all."""
+    """Return those of documents first to stop with two tokens or more, and the lengths of all."""
     begins, ends = split.document_bounds(first, stop)
     lengths = ends - begins
     kept = np.flatnonzero(lengths >= 2)
@@ -101,6 +101,7 @@ def _whole_turns(split: Split, bounds: Bounds, capacity: int) -> Segments:
     begins, ends = bounds.begin[too_long], (bounds.begin + bounds.length)[too_long]
     turns = split.turns_between(int(begins[0]), int(ends[-1]))
     starts = turns["start"].astype(np.int64)
+    # Turns low to high are those of each document that is too long.
     edges = np.searchsorted(starts, np.stack((begins, ends), axis=1)).tolist()
     for at, begin, end, (low, high) in zip(
         too_long.tolist(), begins.tolist(), ends.tolist(), edges, strict=True
@@ -113,6 +114,7 @@ def _whole_turns(split: Split, bounds: Bounds, capacity: int) -> Segments:
 
 
 def _keep_ranges(segments: Segments, at: int, ranges: list[tuple[int, int]]) -> None:
+    """Make segment `at` of one or two token ranges; two that touch are one."""
     (start, stop), (last_start, last_stop) = ranges[0], ranges[-1]
     if len(ranges) == 1 or stop == last_start:
         segments.start[at], segments.length[at] = start, last_stop - start
@@ -160,40 +162,53 @@ def count_targets(split: Split, segments: Segments, bounds: Bounds) -> np.ndarra
     """Return how many tokens of each segment are trained targets, int64 [n]."""
     if not len(segments.document) or not (split.has_weights or split.has_turns):
         return segments.num_tokens - 1
+    # A segment is three ranges of positions: its prefix and its rest, whose trained tokens count,
+    # and its first token, which is nobody's target and is taken off again.
     prefix, rest = segments.prefix_start, segments.start
     first = np.where(segments.prefix_length > 0, prefix, rest)
     ends = (prefix, prefix + segments.prefix_length, rest, rest + segments.length, first, first + 1)
-    points = np.stack(ends, axis=1)  # nearly sorted, document by document
+    points = np.stack(ends, axis=1)  # [n, 6]; nearly sorted, document by document
+    # The trained tokens of a range are those before its end less those before its beginning.
     before = _count_trained(split, points.ravel(), start=int(bounds.begin[0])).reshape(-1, 6).T
     return (before[1] - before[0]) + (before[3] - before[2]) - (before[5] - before[4])
 
 
 def _count_trained(split: Split, positions: np.ndarray, *, start: int) -> np.ndarray:
-    """Return how many trained tokens lie before each position, from a document's `start` on."""
+    """Return how many trained tokens lie before each position, int64; counted from `start` on.
+
+    `start` must be the first token of a document, so that no turn is cut there.
+    """
     stop = int(positions.max())
     if split.has_weights:
         return _count_weights(split, positions, start=start, stop=stop)
+    # The trained span of each turn, first to end: the turn without its head and its tail. Spans
+    # ascend and do not overlap.
     turns = split.turns_between(start, stop)
     first = turns["start"].astype(np.int64) + turns["head"]
     end = turns["start"].astype(np.int64) + turns["length"] - turns["tail"]
     trained = (turns["weight"] > 0) & (end > first)
     first, end = first[trained], end[trained]
+    # totals[k]: the tokens of the first k spans; num_begun: the spans that begin at or before a
+    # position, of which only the last can reach beyond it.
     totals = np.concatenate((np.zeros(1, np.int64), np.cumsum(end - first)))
-    following = np.searchsorted(first, positions, side="right")
-    ends = np.concatenate((np.full(1, start), end))
-    # All spans that begin before a position, less what the last of them has behind it.
-    return totals[following] - np.maximum(ends[following] - positions, 0)
+    num_begun = np.searchsorted(first, positions, side="right")
+    # The end of that last span; where none has begun, a position that is not beyond any.
+    last_end = np.concatenate((np.full(1, start), end))[num_begun]
+    return totals[num_begun] - np.maximum(last_end - positions, 0)
 
 
 def _count_weights(split: Split, positions: np.ndarray, *, start: int, stop: int) -> np.ndarray:
+    """Do the same by stored weights, of which only a block is in memory at a time."""
     order = np.argsort(positions, kind="stable")
     points = positions[order]
     counts = np.empty(len(points), np.int64)
-    total = 0
+    total = 0  # trained tokens of the blocks before
     for low in range(start, stop + 1, WEIGHTS_AT_ONCE):
         high = min(low + WEIGHTS_AT_ONCE, stop)
+        # running[i]: the trained ones among the first i tokens of this block.
         running = np.zeros(high - low + 1, np.int64)
         np.cumsum(split.weights_between(low, high) > 0, out=running[1:])
+        # The positions within this block, by their numbers in `positions`.
         here = order[slice(*np.searchsorted(points, (low, low + WEIGHTS_AT_ONCE)))]
         counts[here] = total + running[positions[here] - low]
         total += int(running[-1])

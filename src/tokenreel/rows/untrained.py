@@ -23,7 +23,7 @@ DOCUMENTS_AT_ONCE = 1 << 20
 
 
 def needs_survey(split: Split, *, by_document: bool) -> bool:
-    """Whether it takes reading to know which windows have a trained target."""
+    """Return whether some window may be without a trained target: then all must be looked at."""
     return by_document or split.has_turns or split.has_weights
 
 
@@ -40,9 +40,11 @@ def count_row_targets(
 
 
 def _count_targets(split: Split, pieces: Pieces) -> np.ndarray:
-    heads = np.flatnonzero(pieces.first)
+    """Return how many trained targets each of some rows has, int64 [rows]."""
+    # The segments of all rows, each the pieces from one that is `first` up to the next.
+    firsts = np.flatnonzero(pieces.first)
     positions = split.token_starts[pieces.shard] + pieces.start
-    begin, length = positions[heads], np.add.reduceat(pieces.length, heads)
+    begin, length = positions[firsts], np.add.reduceat(pieces.length, firsts)
     # Counting must begin where no turn is cut: turns never leave their shard.
     origin = begin[0] if split.has_weights else split.token_starts[pieces.shard[0]]
     nothing = np.zeros_like(begin)
@@ -54,8 +56,10 @@ def _count_targets(split: Split, pieces: Pieces) -> np.ndarray:
         prefix_length=nothing,
     )
     whole = Bounds(document=nothing[:1], begin=np.array([origin]), length=length[:1])
+    # totals[k]: the targets of the first k segments. A row has those of its own segments, which
+    # are found by where its first piece stands among the first pieces of all segments.
     totals = np.concatenate((nothing[:1], np.cumsum(count_targets(split, segments, whole))))
-    return np.diff(totals[np.searchsorted(heads, pieces.row_offsets)])
+    return np.diff(totals[np.searchsorted(firsts, pieces.row_offsets)])
 
 
 def survey_documents(split: Split) -> tuple[int, int]:
@@ -66,6 +70,8 @@ def survey_documents(split: Split) -> tuple[int, int]:
     num_documents = int(split.document_starts[-1])
     num_filled, num_tokens, longest, run = 0, 0, 0, 0
     for lengths in _lengths(split, num_documents):
+        # A run of one-token documents lies between two others; the first run of a block goes on
+        # with the `run` that ended the block before, so it begins that much in front of 0.
         others = np.flatnonzero(lengths != 1)
         edges = np.concatenate(([-1 - run], others, [len(lengths)]))
         longest = max(longest, int(np.diff(edges).max()) - 1)

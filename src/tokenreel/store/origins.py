@@ -46,13 +46,13 @@ class Origins(Sequence[Provenance]):
         return len(self.records)
 
     @overload
-    def __getitem__(self, place: int) -> Provenance: ...
+    def __getitem__(self, number: int) -> Provenance: ...
     @overload
-    def __getitem__(self, place: slice) -> Origins: ...
-    def __getitem__(self, place: int | slice) -> Provenance | Origins:
-        if isinstance(place, slice):
-            return Origins(self.records[place], self.strings)
-        return read_origin(self.records[place], self.strings, where=Path("provenance"))
+    def __getitem__(self, number: slice) -> Origins: ...
+    def __getitem__(self, number: int | slice) -> Provenance | Origins:
+        if isinstance(number, slice):
+            return Origins(self.records[number], self.strings)
+        return read_origin(self.records[number], self.strings, where=Path("provenance"))
 
     def take(self, order: np.ndarray) -> Origins:
         """Return those with these numbers, in this order, sharing the strings."""
@@ -96,16 +96,19 @@ class OriginTable:
         if self._files and (same := self._same_file(origins)) is not None:
             records["file"] = same
             return records, b""
+        # lengths[d]: how many bytes the id of document d takes, its length (4 bytes) included.
         has_id = records["id"] != UNKNOWN_STRING
         starts = records["id"][has_id].astype(np.int64)
         lengths = np.zeros(len(records), np.int64)
         lengths[has_id] = 4 + _string_lengths(strings, starts)
         moved, heads = self._move_files(origins, lengths)
         records["file"] = moved
-        places = self.strings_bytes + np.cumsum(heads + lengths) - lengths
-        records["id"][has_id] = places[has_id]
+        # The id of a document lies behind its file, if that is new with it.
+        id_offsets = self.strings_bytes + np.cumsum(heads + lengths) - lengths
+        records["id"][has_id] = id_offsets[has_id]
         new = np.empty(int((heads + lengths).sum()), np.uint8)
-        _copy_runs(strings, starts, new, places[has_id] - self.strings_bytes, lengths[has_id])
+        targets = id_offsets[has_id] - self.strings_bytes
+        _copy_runs(strings, starts, new, targets, lengths[has_id])
         for number in np.flatnonzero(heads).tolist():
             start = int(moved[number]) - self.strings_bytes
             old = int(origins.records["file"][number])
@@ -124,24 +127,32 @@ class OriginTable:
         return None if name is None else self._files.get(name)
 
     def _move_files(self, origins: Origins, id_bytes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the new offset of each document's file, and the bytes of it that are new there."""
+        """Return the new offset of each document's file, and the bytes of it that are new there.
+
+        The strings come to lie as if documents were added one by one: for each document its file,
+        if that is new, then its id, of `id_bytes`. Hence the bytes are the same either way.
+        """
         files = origins.records["file"]
+        # heads[d]: how many bytes document d adds for its file; 0 unless it is the first with it.
         heads = np.zeros(len(files), np.int64)
+        # The distinct files, the document that each occurs in first, and which is each document's.
         used, firsts, owner = np.unique(files, return_index=True, return_inverse=True)
-        offsets = np.empty(len(used), np.uint32)
+        offsets = np.empty(len(used), np.uint32)  # of the distinct files, in the new strings
         id_bytes_before = np.concatenate((np.zeros(1, np.int64), np.cumsum(id_bytes)))
-        added = 0
-        for which in np.argsort(firsts, kind="stable").tolist():
+        added = 0  # bytes of files that are new so far
+        for which in np.argsort(firsts, kind="stable").tolist():  # in the order they occur
             name = _string(int(used[which]), origins.strings, Path("provenance"))
             if name is None:
                 offsets[which] = UNKNOWN_STRING
                 continue
             if name not in self._files:
+                # It lies behind the files and ids of all documents before its first one.
                 first = int(firsts[which])
                 heads[first] = 4 + len(name.encode("utf-8", "surrogatepass"))
                 offset = self.strings_bytes + added + int(id_bytes_before[first])
                 self._files[name] = offset
                 added += int(heads[first])
+            # An offset beyond 4 GB does not fit; then the check below refuses all of them.
             offsets[which] = min(self._files[name], UNKNOWN_STRING - 1)
         if self.strings_bytes + added + int(id_bytes_before[-1]) >= UNKNOWN_STRING:
             raise _too_many_strings()
@@ -180,13 +191,14 @@ def _copy_runs(
     source: np.ndarray,
     starts: np.ndarray,
     target: np.ndarray,
-    places: np.ndarray,
+    offsets: np.ndarray,
     lengths: np.ndarray,
 ) -> None:
-    """Copy runs of bytes from `starts` of the source to `places` of the target."""
+    """Copy runs of bytes from `starts` of the source to `offsets` of the target."""
+    # Bytes of all runs are counted through by `within`; run r begins at before[r] of them.
     before = np.cumsum(lengths) - lengths
     within = np.arange(int(lengths.sum()))
-    index = np.repeat(places - before, lengths) + within
+    index = np.repeat(offsets - before, lengths) + within
     target[index] = source[np.repeat(starts - before, lengths) + within]
 
 

@@ -1,17 +1,17 @@
-"""One split of a store: its shards seen as one stream of tokens and one list of documents."""
+"""One split of a store: the tokens and the documents of its shards, counted through."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from tokenreel.display import MOST_LINES, count_of, few, named, never_raising
 from tokenreel.errors import DamageError, StoreError
-from tokenreel.store.document_index import find_documents
 from tokenreel.store.shard import Shard
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.turns import TURN, token_weights, told_turns
@@ -21,7 +21,8 @@ from tokenreel.text.turns import TURN, token_weights, told_turns
 class Document:
     """One document: its tokens and all that is kept of it.
 
-    tokens: [n]; turns: TURN, starts from the first token; weights: stored ones [n].
+    tokens: [n]; turns: TURN, starts from the first token; weights: stored ones [n]; record: what
+    else the source said of it, such as the answer to a prompt; None where no records are kept.
     """
 
     split: str
@@ -30,6 +31,7 @@ class Document:
     turns: np.ndarray | None = None
     weights: np.ndarray | None = None
     provenance: Provenance | None = None
+    record: Mapping[str, Any] | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -128,38 +130,40 @@ class Split:
         return self._assemble(int(np.searchsorted(self._entry_ends, number, side="right")), number)
 
     def _assemble(self, shard_number: int, number: int) -> Document:
-        pieces = [self._piece(shard_number, number - int(self.document_starts[shard_number]))]
-        last = pieces[0][1]
-        while last and self.shards[shard_number].continues:
+        """Return a document from its entry in a shard and, if it goes on, in the next ones."""
+        first, is_last = self._entry(shard_number, number - int(self.document_starts[shard_number]))
+        entries = [first]
+        while is_last and self.shards[shard_number].continues:
             shard_number += 1
-            pieces.append(self._piece(shard_number, 0))
-            last = pieces[-1][1]
-        documents = [piece for piece, _ in pieces]
-        if len(documents) == 1:
-            return documents[0]
-        weights = [piece.weights for piece in documents if piece.weights is not None]
+            entry, is_last = self._entry(shard_number, 0)
+            entries.append(entry)
+        if len(entries) == 1:
+            return first
+        weights = [entry.weights for entry in entries if entry.weights is not None]
         return Document(
             split=self.name,
             number=number,
-            tokens=np.concatenate([piece.tokens for piece in documents]),
+            tokens=np.concatenate([entry.tokens for entry in entries]),
             weights=np.concatenate(weights) if weights else None,
-            provenance=documents[0].provenance,
+            provenance=first.provenance,
+            record=first.record,
         )
 
-    def _piece(self, shard_number: int, entry: int) -> tuple[Document, bool]:
+    def _entry(self, shard_number: int, number: int) -> tuple[Document, bool]:
         """Return one index entry of a shard as a document, and whether it is the shard's last."""
         shard = self.shards[shard_number]
-        starts, stops = shard.documents.bounds(np.array([entry]))
+        starts, stops = shard.documents.bounds(np.array([number]))
         start, stop = int(starts[0]), int(stops[0])
-        piece = Document(
+        entry = Document(
             split=self.name,
-            number=int(self.document_starts[shard_number]) + entry,
+            number=int(self.document_starts[shard_number]) + number,
             tokens=shard.read(start, stop),
             turns=shard.read_turns(start, stop),
             weights=shard.read_weights(start, stop),
-            provenance=shard.provenance(entry),
+            provenance=shard.provenance(number),
+            record=shard.record(number),
         )
-        return piece, entry == len(shard.documents) - 1
+        return entry, number == len(shard.documents) - 1
 
     def locate(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return shard, start and stop within it (int64) of documents; no token is read.
@@ -235,6 +239,16 @@ class Split:
             shard += 1
         return begins, ends
 
+    def record(self, number: int) -> dict[str, Any] | None:
+        """Return the record of a document, no token of it; None where no records are kept."""
+        shard = int(np.searchsorted(self._entry_ends, number, side="right"))
+        return self.shards[shard].record(number - int(self.document_starts[shard]))
+
+    @property
+    def has_records(self) -> bool:
+        """Whether every shard keeps the records of its documents."""
+        return all(shard.record_file is not None for shard in self.shards)
+
     @property
     def has_turns(self) -> bool:
         """Whether every shard has a turn table."""
@@ -277,15 +291,6 @@ class Split:
         for number in range(int(self.document_starts[-1])):
             yield self.document(number)
 
-    def find_document(self, position: int) -> int:
-        """Return the number of the document that holds the token at `position`; -1 in a gap."""
-        if not 0 <= position < self.num_tokens:
-            raise IndexError(f"split {self.name}: no token {position:,} of {self.num_tokens:,}")
-        shard = int(np.searchsorted(self.token_starts, position, side="right")) - 1
-        local = np.array([position - int(self.token_starts[shard])])
-        entry = int(find_documents(self.shards[shard].documents, local)[0])
-        return -1 if entry < 0 else int(self.document_starts[shard]) + entry
-
     def check_sizes(self) -> None:
         """Raise DamageError if a file of the split has changed its size since it was opened."""
         for shard in self.shards:
@@ -295,7 +300,7 @@ class Split:
     def __repr__(self) -> str:
         counts = [(self.num_documents, "document"), (self.num_tokens, "token")]
         facts = [count_of(*count) for count in (*counts, (len(self.shards), "shard"))]
-        kept = {"turns": self.has_turns, "weights": self.has_weights}
+        kept = {"turns": self.has_turns, "weights": self.has_weights, "records": self.has_records}
         return named("Split", [repr(self.name), *facts, *(key for key in kept if kept[key])])
 
 

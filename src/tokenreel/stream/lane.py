@@ -26,7 +26,7 @@ import numpy as np
 
 from tokenreel.canonical import digest
 from tokenreel.errors import InputError, MismatchError
-from tokenreel.feed.prefetch import ahead
+from tokenreel.feed.prefetch import make_ahead
 from tokenreel.layouts.open_store import open_store
 from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.manifest import MANIFEST_NAME
@@ -270,7 +270,7 @@ class Lane:
         if self._store is not None:
             self._store.begin(held.after, self._arrivals, self._encoder)
         documents = self._encoded(held.after)
-        made = ahead(lambda _: next(documents, None), count(), depth=self._groups_ahead)
+        made = make_ahead(lambda _: next(documents, None), count(), depth=self._groups_ahead)
         with closing(made):
             arriving = iter(made.__next__, None)
             for rows in self._packer.pack(arriving, held=held, taken=taken):

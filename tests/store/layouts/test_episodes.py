@@ -101,7 +101,7 @@ def test_tokens_between_episodes_belong_to_no_document(tmp_path, episodes, texts
     (tmp_path / "train" / "episodes.idx").write_bytes(struct.pack("<4Q", 0, 1, 3, 1))
     store = open_store(tmp_path)
     assert texts(store) == [[1], [4]]
-    assert store["train"].find_document(1) == -1
+    assert [store["train"].document_span(number) for number in range(2)] == [(0, 1), (3, 4)]
 
 
 def test_a_declared_vocabulary_is_checked(tmp_path, episodes):
