@@ -27,10 +27,11 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from glob import escape
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -39,6 +40,7 @@ from tokenreel.errors import ExistsError, WriteError
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 TEMPORARY_SUFFIX = ".tmp"
 LEFTOVER_SECONDS = 24 * 3600  # where nothing can be locked, what is younger may be in use
 ATTEMPTS = 5  # to make a folder before another process takes it for a leftover
@@ -61,24 +63,20 @@ class FileSystem:
 
     def create(self, path: Path) -> OutputFile:
         """Create an empty file for appending; a leftover of the same name is replaced."""
-        with self._reporting("create", path):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0)
-            return OutputFile(self, path, os.open(path, flags, 0o644))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        return OutputFile(self, path, self.do("create", path, lambda: os.open(path, flags, 0o644)))
 
     def rename(self, source: Path, target: Path) -> None:
         """Give a file its final name, replacing what had it."""
-        with self._reporting("rename", source, target=target):
-            source.replace(target)
+        self.do("rename", source, lambda: source.replace(target), target=target)
 
     def link(self, source: Path, target: Path) -> None:
         """Give a file a second name."""
-        with self._reporting("link", source, target=target):
-            target.hardlink_to(source)
+        self.do("link", source, lambda: target.hardlink_to(source), target=target)
 
     def remove(self, path: Path) -> None:
         """Remove a file, if it is there."""
-        with self._reporting("remove", path):
-            path.unlink(missing_ok=True)
+        self.do("remove", path, lambda: path.unlink(missing_ok=True))
 
     def discard(self, path: Path) -> None:
         """Remove a file that is of no use any more; where that fails it is left, harmless."""
@@ -86,6 +84,18 @@ class FileSystem:
             self.remove(path)
         except WriteError as error:
             logger.warning("a useless file stays: %s", error)
+
+    def make_dir(self, path: Path) -> None:
+        """Make a folder, and those above it, durable."""
+        if path.is_dir():
+            return
+        self.make_dir(path.parent)
+        self.do("make_dir", path, lambda: path.mkdir(exist_ok=True))
+        self.sync_dir(path.parent)
+
+    def remove_dir(self, path: Path) -> None:
+        """Remove a folder, if it is there and empty."""
+        self.do("remove_dir", path, lambda: _remove_empty(path))
 
     def remove_tree(self, path: Path) -> None:
         """Remove a file, or a folder and all in it; another process may do so as well."""
@@ -104,37 +114,14 @@ class FileSystem:
         except WriteError as error:
             logger.warning("a useless folder stays: %s", error)
 
-    def make_dir(self, path: Path) -> None:
-        """Make a folder, and those above it, durable."""
-        if path.is_dir():
-            return
-        self.make_dir(path.parent)
-        with self._reporting("make_dir", path):
-            path.mkdir(exist_ok=True)
-        self.sync_dir(path.parent)
-
-    def remove_dir(self, path: Path) -> None:
-        """Remove a folder, if it is there and empty."""
-        with self._reporting("remove_dir", path):
-            try:
-                path.rmdir()
-            except OSError as error:
-                if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
-                    raise
-
     def open_lock(self, path: Path) -> int:
         """Return the descriptor of a file that is there to be locked, made if need be."""
-        with self._reporting("lock", path):
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        return self.do("lock", path, lambda: os.open(path, flags, 0o644))
 
     def sync_dir(self, path: Path) -> None:
         """Make the names in a folder durable."""
-        with self._reporting("sync_dir", path):
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        self.do("sync_dir", path, lambda: _sync(path))
 
     def write_whole(self, path: Path, data: bytes) -> None:
         """Write a small file so that it appears whole or not at all."""
@@ -219,13 +206,13 @@ class FileSystem:
                 logger.info("%s: removing what an interrupted process left", leftover)
                 self.discard_tree(leftover)
 
-    @contextmanager
-    def _reporting(
-        self, operation: str, path: Path, *, target: Path | None = None
-    ) -> Iterator[None]:
+    def do(
+        self, operation: str, path: Path, act: Callable[[], T], *, target: Path | None = None
+    ) -> T:
+        """Do one operation and return what it returns; an OSError becomes a WriteError."""
         try:
             self.observe(operation, path, target=target)
-            yield
+            return act()
         except OSError as error:
             raise WriteError(
                 f"{operation.replace('_', ' ')} failed: {error.strerror or error}",
@@ -248,10 +235,7 @@ class OutputFile:
         view = np.ascontiguousarray(data).data if isinstance(data, np.ndarray) else memoryview(data)
         if not view.nbytes:
             return
-        with self._filesystem._reporting("write", self.path):
-            rest = view.cast("B")
-            while len(rest):
-                rest = rest[os.write(self._descriptor, rest) :]
+        self._filesystem.do("write", self.path, lambda: _write_all(self._descriptor, view))
         self.num_bytes += view.nbytes
 
     def append_file(self, path: Path) -> None:
@@ -263,13 +247,12 @@ class OutputFile:
     def hasten(self) -> None:
         """Let the disk begin with what was written, so that `sync` has less to wait for."""
         extension = native.extension()
-        if extension is not None:
+        if extension is not None and self._descriptor >= 0:
             extension.start_writeback(self._descriptor)
 
     def sync(self) -> None:
         """Make what was written durable."""
-        with self._filesystem._reporting("sync", self.path):
-            os.fsync(self._descriptor)
+        self._filesystem.do("sync", self.path, lambda: os.fsync(self._descriptor))
 
     def finish(self) -> None:
         """Make the file durable and close it."""
@@ -294,33 +277,15 @@ class Nowhere(FileSystem):
 
     def create(self, path: Path) -> OutputFile:
         """Return a file that forgets."""
-        return _Forgetful(self, path, -1)
-
-    def rename(self, source: Path, target: Path) -> None:
-        """Do nothing."""
-
-    def remove(self, path: Path) -> None:
-        """Do nothing."""
+        return OutputFile(self, path, -1)
 
     def make_dir(self, path: Path) -> None:
         """Do nothing."""
 
-    def remove_dir(self, path: Path) -> None:
+    def do(
+        self, operation: str, path: Path, act: Callable[[], T], *, target: Path | None = None
+    ) -> Any:
         """Do nothing."""
-
-    def sync_dir(self, path: Path) -> None:
-        """Do nothing."""
-
-
-class _Forgetful(OutputFile):
-    def write(self, data: bytes | memoryview | np.ndarray) -> None:
-        pass
-
-    def hasten(self) -> None:
-        pass
-
-    def sync(self) -> None:
-        pass
 
 
 LOCAL = FileSystem()
@@ -356,6 +321,28 @@ def held(path: Path, *, wait: bool = False) -> Iterator[None]:
 def take_lock(descriptor: int, *, wait: bool = False) -> None:
     """Lock an open file against all other processes, until it is closed."""
     fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _write_all(descriptor: int, data: memoryview) -> None:
+    rest = data.cast("B")
+    while len(rest):
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_empty(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+            raise
 
 
 def _is_old(path: Path) -> bool:

@@ -151,7 +151,7 @@ def test_a_kept_window_that_cannot_be_is_damage_of_that_file(
     column.tofile(file)
     vouch(file.parent)
     damaged = rows_of(chats, kind)
-    message = "kept: a row of the plan leads nowhere; remove the folder .plans/"
+    message = "kept: the plan has an impossible entry; remove the folder .plans/"
     damaged.pieces(np.arange(half))
     with pytest.raises(DamageError) as caught:
         damaged.pieces(np.arange(damaged.num_rows))
@@ -192,13 +192,13 @@ def test_an_episode_that_cannot_be_is_damage_of_that_file(
     column.tofile(file)
     vouch(file.parent)
     damaged = rows_of(chats, "episodes")
-    with pytest.raises(DamageError, match="a row of the plan leads nowhere") as caught:
+    with pytest.raises(DamageError, match="the plan has an impossible entry") as caught:
         damaged.pieces(np.arange(damaged.num_rows))
     assert str(caught.value.where).startswith(str(file.parent))
-    with pytest.raises(DamageError, match="a row of the plan leads nowhere"):
+    with pytest.raises(DamageError, match="the plan has an impossible entry"):
         damaged.find(int(damaged.segments.document[0]))  # type: ignore[union-attr]
     feed = Feed(recipe_of(Source(name="a", path=chats.path, rows="episodes"), seq_len=5))
-    with pytest.raises(DamageError, match="a row of the plan leads nowhere"):
+    with pytest.raises(DamageError, match="the plan has an impossible entry"):
         feed.batch(0)
 
 
@@ -230,7 +230,7 @@ def test_an_episode_without_a_token_is_damage_of_its_length(chats: Store) -> Non
     vouch(file.parent)
     damaged = rows_of(chats, "episodes")
     damaged.pieces(np.arange(damaged.num_rows - 1))
-    with pytest.raises(DamageError, match="length: a row of the plan leads nowhere") as caught:
+    with pytest.raises(DamageError, match="length: the plan has an impossible entry") as caught:
         damaged.pieces(np.arange(damaged.num_rows))
     assert caught.value.where == str(file)
 

@@ -15,11 +15,11 @@ from tests.rows.planning import LENGTHS, plan_folder, plan_of, rows_of, vouch
 from tokenreel import Feed, Source
 from tokenreel.errors import ConfigError, DamageError
 from tokenreel.rows import untrained, verified
-from tokenreel.rows.packed import Packed
+from tokenreel.rows.packed import Packed, plan_packed
 from tokenreel.rows.packing import MAX_CAPACITY
 from tokenreel.rows.plan_file import check_plan, open_plan
-from tokenreel.rows.plan_table import COLUMNS
-from tokenreel.rows.windows import Windows
+from tokenreel.rows.plan_table import COLUMNS, TABLE
+from tokenreel.rows.windows import Windows, plan_windows
 from tokenreel.store.file_arrays import ArrayFile
 from tokenreel.store.store import Store
 
@@ -38,20 +38,22 @@ def rewrite(file: Path, at: int, value: int) -> None:
 
 
 def test_two_tokens_are_a_window_and_one_is_none(place: Place) -> None:
-    windows = Windows(split=write_store(place(), [2])["train"], seq_len=8)
+    windows = plan_windows(split=write_store(place(), [2])["train"], seq_len=8)
     assert windows.num_rows == 1 and windows.pieces(np.arange(1)).length.tolist() == [2]
     with pytest.raises(ConfigError, match=r"too few tokens for a window \(expected >= 2, got 1\)"):
-        Windows(split=write_store(place(), [1])["train"], seq_len=8)
+        plan_windows(split=write_store(place(), [1])["train"], seq_len=8)
 
 
 def test_a_window_of_nothing_but_borders_is_left_out_however_short_their_run(place: Place) -> None:
     # Window 1 is the end of the first document, T - 1 documents of one token, and the beginning
     # of the last: every target in it is the first token of a document.
     split = write_store(place(), [5, 1, 1, 1, 6])["train"]
-    windows = Windows(split=split, seq_len=4, by_document=True)
+    windows = plan_windows(split=split, seq_len=4, by_document=True)
     assert windows.num_windows == 4 and windows.ledger["untrained_rows"] == 1
     assert windows.kept is not None and windows.kept.tolist() == [0, 2, 3]
-    fewer = Windows(split=write_store(place(), [6, 1, 1, 6])["train"], seq_len=4, by_document=True)
+    fewer = plan_windows(
+        split=write_store(place(), [6, 1, 1, 6])["train"], seq_len=4, by_document=True
+    )
     assert fewer.kept is None
 
 
@@ -63,7 +65,7 @@ def test_a_short_last_window_of_nothing_but_borders_is_left_out(
     place: Place, lengths: list[int], kept: list[int] | None
 ) -> None:
     split = write_store(place(), lengths)["train"]
-    windows = Windows(split=split, seq_len=4, by_document=True)
+    windows = plan_windows(split=split, seq_len=4, by_document=True)
     assert (None if windows.kept is None else windows.kept.tolist()) == kept
     assert windows.ledger["untrained_rows"] == (kept is not None)
 
@@ -90,7 +92,7 @@ def test_documents_are_counted_alike_however_many_are_looked_at_at_once(
     split = write_store(place(), lengths)["train"]
     monkeypatch.setattr(untrained, "DOCUMENTS_AT_ONCE", at_once)
     assert untrained.survey_documents(split) == (filled, run)
-    windows = Windows(split=split, seq_len=6, by_document=True) if sum(lengths) > 1 else None
+    windows = plan_windows(split=split, seq_len=6, by_document=True) if sum(lengths) > 1 else None
     if windows is not None and windows.kept is None:
         assert windows.ledger["trained"] == sum(lengths) - filled
 
@@ -108,7 +110,7 @@ def test_a_kept_window_right_behind_the_last_is_damage(chats: Store) -> None:
         if is_there:
             rows.pieces(np.arange(rows.num_rows))
         else:
-            with pytest.raises(DamageError, match="kept: a row of the plan leads nowhere"):
+            with pytest.raises(DamageError, match="kept: the plan has an impossible entry"):
                 rows.pieces(np.arange(rows.num_rows))
 
 
@@ -133,8 +135,8 @@ def test_packed_rows_take_the_ends_of_each_range_and_nothing_beyond(
 ) -> None:
     def packed(value: int) -> Packed:
         # Sequential: the other methods take memory, or time, for each token of a row.
-        settings: dict[str, Any] = {"seq_len": 11, "method": "sequential", name: value}
-        return Packed(split=store["train"], **settings)
+        settings: dict[str, Any] = {"seq_len": 11, "packing": "sequential", name: value}
+        return plan_packed(split=store["train"], **settings)
 
     assert packed(least).num_rows > 0
     if name == "min_trained":  # no document has so many targets, which is another error
@@ -153,9 +155,9 @@ def test_a_piece_without_a_token_is_damage_for_whoever_asks(store: Store) -> Non
     document = int(whole.table.documents[last])
     rewrite(plan_folder(store) / "lengths", last, 0)
     damaged = plan_of(store)
-    with pytest.raises(DamageError, match="lengths: a row of the plan leads nowhere"):
+    with pytest.raises(DamageError, match="lengths: the plan has an impossible entry"):
         damaged.pieces(np.arange(damaged.num_rows))
-    with pytest.raises(DamageError, match="a row of the plan leads nowhere"):
+    with pytest.raises(DamageError, match="the plan has an impossible entry"):
         damaged.find(document)
 
 
@@ -166,7 +168,7 @@ def test_a_piece_behind_the_last_row_is_damage_of_the_rows(store: Store) -> None
     assert whole.find(document)
     rewrite(plan_folder(store) / "row_offsets", -1, last)
     damaged = plan_of(store)
-    with pytest.raises(DamageError, match="row_offsets: a row of the plan leads nowhere"):
+    with pytest.raises(DamageError, match="row_offsets: the plan has an impossible entry"):
         damaged.find(document)
 
 
@@ -178,9 +180,9 @@ def test_a_piece_that_ends_a_token_behind_the_split_is_damage(store: Store) -> N
     assert ends[at] == num_tokens
     rewrite(plan_folder(store) / "positions", at, int(whole.table.positions[at]) + 1)
     damaged = plan_of(store)
-    with pytest.raises(DamageError, match="positions: a row of the plan leads nowhere"):
+    with pytest.raises(DamageError, match="positions: the plan has an impossible entry"):
         damaged.pieces(np.arange(damaged.num_rows))
-    with pytest.raises(DamageError, match="positions: a row of the plan leads nowhere"):
+    with pytest.raises(DamageError, match="positions: the plan has an impossible entry"):
         damaged.find(int(whole.table.documents[at]))
 
 
@@ -221,7 +223,7 @@ def test_a_plan_of_just_the_size_that_is_read_at_once_is_read_and_verified_at_on
     monkeypatch.setattr(verified, "_seen", set())
     (folder / "flags").write_bytes(bytes((folder / "flags").stat().st_size))
     with pytest.raises(DamageError, match="flags: the file fails its checksum"):
-        open_plan(folder, {})
+        open_plan(folder, {}, TABLE)
 
 
 def test_a_column_that_vanishes_after_it_was_looked_at_is_damage(tmp_path: Path) -> None:

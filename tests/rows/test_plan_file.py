@@ -36,7 +36,7 @@ from tokenreel.rows import verified
 from tokenreel.rows.packed import plan_packed
 from tokenreel.rows.plan_cache import plan_cache
 from tokenreel.rows.plan_file import HEADER, check_plan, open_plan
-from tokenreel.rows.plan_table import COLUMNS
+from tokenreel.rows.plan_table import COLUMNS, TABLE
 from tokenreel.store.file_arrays import ArrayFile
 from tokenreel.store.store import Store
 
@@ -366,9 +366,9 @@ def test_a_plan_of_something_else_is_not_opened(store: Store) -> None:
     folder = plan_folder(store)
     header = json.loads((folder / HEADER).read_text())
     identity = {name: header[name] for name in ("format", "version", "fingerprint", "split")}
-    open_plan(folder, identity)
+    open_plan(folder, identity, TABLE)
     with pytest.raises(FormatError, match=r"plan of something else: split \(expected val, got tra"):
-        open_plan(folder, {**identity, "split": "val"})
+        open_plan(folder, {**identity, "split": "val"}, TABLE)
 
 
 def test_a_plan_in_use_survives_its_replacement(store: Store) -> None:
@@ -388,12 +388,12 @@ def test_columns_that_make_no_table_are_refused_though_the_header_vouches_for_th
     (folder / name).write_bytes((folder / name).read_bytes()[: COLUMNS[name].itemsize])
     vouch(folder)
     with pytest.raises(DamageError, match=r"the columns make no table .*as many pieces in every"):
-        open_plan(folder, {})
+        open_plan(folder, {}, TABLE)
 
 
 @pytest.mark.parametrize("name", ["row_offsets", "positions", "lengths"])
 @pytest.mark.parametrize("bad", [-1, 2**31 - 1])
-def test_a_row_that_leads_nowhere_is_damage_and_says_what_to_do(
+def test_an_impossible_row_is_damage_and_says_what_to_do(
     store: Store, name: str, bad: int
 ) -> None:
     plan_of(store)
@@ -403,12 +403,12 @@ def test_a_row_that_leads_nowhere_is_damage_and_says_what_to_do(
     column.tofile(file)
     vouch(file.parent)
     damaged = plan_of(store)
-    with pytest.raises(DamageError, match=r"leads nowhere; remove the folder \.plans"):
+    with pytest.raises(DamageError, match=r"impossible entry; remove the folder \.plans"):
         damaged.pieces(np.arange(damaged.num_rows))
 
 
 @pytest.mark.parametrize("bad", [-1, -(2**62), 2**31])
-def test_a_way_back_that_leads_nowhere_is_damage_of_that_file(store: Store, bad: int) -> None:
+def test_an_impossible_way_back_is_damage_of_that_file(store: Store, bad: int) -> None:
     plan_of(store)
     file = plan_folder(store) / "by_document"
     column = np.fromfile(file, COLUMNS["by_document"])
@@ -420,7 +420,7 @@ def test_a_way_back_that_leads_nowhere_is_damage_of_that_file(store: Store, bad:
         with pytest.raises(DamageError) as caught:
             damaged.find(document)
         assert caught.value.where == str(file)
-        assert "a row of the plan leads nowhere; remove the folder .plans/" in str(caught.value)
+        assert "the plan has an impossible entry; remove the folder .plans/" in str(caught.value)
 
 
 def test_one_wrong_entry_of_the_way_back_hides_no_document_silently(store: Store) -> None:

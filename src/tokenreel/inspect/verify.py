@@ -23,11 +23,11 @@ from tokenreel.canonical import read_limited
 from tokenreel.config.keywords import check_keywords
 from tokenreel.config.paths import usable_path
 from tokenreel.errors import ConfigError, DamageError, StoreError, TokenreelError, VocabularyError
-from tokenreel.inspect.plans import plan_problems, store_plan_problems
 from tokenreel.inspect.structure import check_shard_structure, leftover_notes
 from tokenreel.inspect.verdict import Verdict
 from tokenreel.layouts.open_store import open_store
 from tokenreel.progress import SILENT, Progress, shown
+from tokenreel.rows.plan_cache import plan_problems, store_plan_problems
 from tokenreel.store import reader
 from tokenreel.store.id_range import check_id_range
 from tokenreel.store.manifest import (

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from tokenreel.errors import ConfigError
-from tokenreel.rows.columns import Arrays, Columns, check_equal_lengths, leads_nowhere
 from tokenreel.rows.pieces import Pieces
 from tokenreel.rows.plan_cache import PlanCache, load_or_make
+from tokenreel.rows.plan_file import Arrays, Columns, check_equal_lengths, impossible_entry
 from tokenreel.rows.ranges import token_pieces
 from tokenreel.rows.row_ledger import Ledger, add_counts, close_ledger, count_placed
 from tokenreel.rows.row_plan import BY_SEGMENT, KernelTable, RowKind, survey_cache
@@ -54,7 +54,7 @@ def _parts(blocks: Iterable[Segments]) -> Iterator[Arrays]:
 
 
 def _segments(columns: Arrays, where: Path) -> Segments:
-    """Return the rows; where none has a prefix, no memory for any."""
+    """Return the rows that columns are; where none has a prefix, one zero stands for all."""
     has_prefix = any(name in columns for name in PREFIX)
     names = [name for name in COLUMNS.dtypes if has_prefix or name not in PREFIX]
     check_equal_lengths(columns, names, where=where)
@@ -136,9 +136,9 @@ class Episodes:
             ("prefix_start", chosen.prefix_start, prefix),
         ):
             if ((start < 0) | (start > num_tokens - count)).any():
-                raise leads_nowhere(self.folder, name)
+                raise impossible_entry(self.folder, name)
         if ((length < 1) | (length + prefix > self.seq_len + 1)).any():
-            raise leads_nowhere(self.folder, "length")
+            raise impossible_entry(self.folder, "length")
         return chosen
 
     def find(self, document: int) -> list[tuple[int, int, int]]:
@@ -155,7 +155,7 @@ class Episodes:
                 if length:
                     found.append((row, int(start) - begin, int(start) + int(length) - begin))
         if any(start < 0 or stop > end - begin for _, start, stop in found):
-            raise leads_nowhere(self.folder, "document")
+            raise impossible_entry(self.folder, "document")
         return found
 
 

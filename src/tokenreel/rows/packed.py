@@ -26,11 +26,11 @@ from typing import Any
 import numpy as np
 
 from tokenreel.errors import ConfigError
-from tokenreel.rows.columns import leads_nowhere
 from tokenreel.rows.packing import MAX_CAPACITY, check_method, pack
 from tokenreel.rows.packing import VERSION as PACKING_VERSION
 from tokenreel.rows.pieces import Pieces, ragged_index
 from tokenreel.rows.plan_cache import PlanCache, load_or_make, plan_cache
+from tokenreel.rows.plan_file import impossible_entry
 from tokenreel.rows.plan_table import FIRST, TABLE, Table
 from tokenreel.rows.ranges import token_pieces
 from tokenreel.rows.row_ledger import Ledger, add_counts, close_ledger, count_placed
@@ -82,17 +82,17 @@ class Packed:
         table = self.table
         first, stop = table.row_offsets[rows], table.row_offsets[rows + 1]
         if ((first < 0) | (first >= stop) | (stop > len(table.positions))).any():
-            raise leads_nowhere(self.folder, "row_offsets")
+            raise impossible_entry(self.folder, "row_offsets")
         if (table.flags[first] != FIRST).any():
-            raise leads_nowhere(self.folder, "flags")
+            raise impossible_entry(self.folder, "flags")
         index = ragged_index(first, stop - first)
         offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(stop - first)))
         position, length = table.positions[index], table.lengths[index].astype(np.int64)
         shown = np.concatenate((np.zeros(1, np.int64), np.cumsum(length)))[offsets]
         if (length < 1).any() or (np.diff(shown) > self.seq_len + 1).any():
-            raise leads_nowhere(self.folder, "lengths")
+            raise impossible_entry(self.folder, "lengths")
         if ((position < 0) | (position > self.split.num_tokens - length)).any():
-            raise leads_nowhere(self.folder, "positions")
+            raise impossible_entry(self.folder, "positions")
         return token_pieces(
             self.split,
             offsets,
@@ -107,7 +107,7 @@ class Packed:
         try:
             numbers = self.table.pieces_of(document)
         except IndexError as error:
-            raise leads_nowhere(self.folder, "by_document") from error
+            raise impossible_entry(self.folder, "by_document") from error
         if not len(numbers):
             return []
         rows = self.table.row_of(numbers)
@@ -115,9 +115,9 @@ class Packed:
         starts = self.table.positions[numbers] - begin
         stops = starts + self.table.lengths[numbers]
         if ((rows < 0) | (rows >= self.num_rows)).any():
-            raise leads_nowhere(self.folder, "row_offsets")
+            raise impossible_entry(self.folder, "row_offsets")
         if ((starts < 0) | (starts >= stops) | (stops > end - begin)).any():
-            raise leads_nowhere(self.folder, "positions")
+            raise impossible_entry(self.folder, "positions")
         return list(zip(rows.tolist(), starts.tolist(), stops.tolist(), strict=True))
 
 

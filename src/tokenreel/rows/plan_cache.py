@@ -17,11 +17,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokenreel.canonical import digest
-from tokenreel.errors import WriteError
-from tokenreel.filesystem import LOCAL, FileSystem
+from tokenreel.errors import StoreError, WriteError
+from tokenreel.filesystem import LOCAL, TEMPORARY_SUFFIX, FileSystem
 from tokenreel.layouts.fingerprint import file_stamp
-from tokenreel.rows.columns import Columns, T
-from tokenreel.rows.plan_file import FORMAT, VERSION, Ledger, Plan, open_plan, write_plan
+from tokenreel.rows.plan_file import (
+    FORMAT,
+    HEADER,
+    VERSION,
+    Columns,
+    Ledger,
+    Plan,
+    T,
+    check_plan,
+    open_plan,
+    read_header,
+    write_plan,
+)
 from tokenreel.store import derived
 from tokenreel.store.store import Store
 
@@ -122,3 +133,29 @@ def plan_cache(store: Store, *, filesystem: FileSystem = LOCAL) -> PlanCache:
         mode=shards[0].mode,
         filesystem=filesystem,
     )
+
+
+def plan_problems(root: Path) -> list[StoreError]:
+    """Return what is wrong with the plans in a store's folder; unfinished ones are no plans."""
+    return [problem for folder in _plans(root / FOLDER) for problem in check_plan(folder)]
+
+
+def store_plan_problems(store: Store) -> list[StoreError]:
+    """Do the same for a store of any layout, and for its plans in the user's cache folder."""
+    beside, cache = plan_folders(store)
+    mine = [folder for folder in _plans(cache) if _is_of(folder, store)]
+    problems = [problem for folder in mine for problem in check_plan(folder)]
+    return plan_problems(beside.parent) + problems
+
+
+def _plans(folder: Path) -> list[Path]:
+    headers = sorted(folder.glob(f"*/{HEADER}"))
+    return [h.parent for h in headers if not h.parent.name.endswith(TEMPORARY_SUFFIX)]
+
+
+def _is_of(folder: Path, store: Store) -> bool:
+    """Whether a plan among those of all stores is of this one; a damaged header does not say."""
+    try:
+        return bool(read_header(folder)["fingerprint"] == store.fingerprint)
+    except (StoreError, KeyError):
+        return False

@@ -30,20 +30,18 @@ from __future__ import annotations
 
 import errno
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from tokenreel.canonical import canonical_bytes, digest, read_canonical
 from tokenreel.errors import DamageError, FormatError, StoreError, WriteError
 from tokenreel.filesystem import FileSystem, OutputFile, unique_name
-from tokenreel.rows.columns import Arrays, Columns, T
-from tokenreel.rows.plan_table import TABLE
 from tokenreel.rows.verified import check_bytes, load_columns
 from tokenreel.store.file_arrays import ArrayFile
 
@@ -52,7 +50,39 @@ VERSION = 1
 HEADER = "plan.json"
 ATTEMPTS = 5  # to take a name that other planners take and free as well
 
+T = TypeVar("T")
+Arrays = Mapping[str, np.ndarray]
 Ledger = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns(Generic[T]):
+    """The columns of one kind of plan, and the way from the plan to them and back.
+
+    dtypes: by name; a column that no part has is not stored. parts: blocks of a plan as
+    arrays that need only be strung together. whole: the plan that all columns are; it
+    raises DamageError, naming the path it is given, where they are none.
+    """
+
+    dtypes: Mapping[str, np.dtype]
+    parts: Callable[[Iterable[T]], Iterator[Arrays]]
+    whole: Callable[[Arrays, Path], T]
+
+    def typed_parts(self, blocks: Iterable[T]) -> Iterator[dict[str, np.ndarray]]:
+        """Yield the parts in the dtypes they are stored in."""
+        for part in self.parts(blocks):
+            yield {
+                name: values.astype(self.dtypes[name], copy=False) for name, values in part.items()
+            }
+
+    def join(self, blocks: Iterable[T]) -> T:
+        """Return the plan that all blocks together are, in memory."""
+        parts = list(self.typed_parts(blocks))
+        names = [name for name in self.dtypes if any(name in part for part in parts)]
+        columns = {
+            name: np.concatenate([part[name] for part in parts if name in part]) for name in names
+        }
+        return self.whole(columns, Path("memory"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,10 +176,10 @@ def _put_aside(folder: Path, filesystem: FileSystem) -> None:
 def open_plan(
     folder: Path,
     identity: Mapping[str, object],
-    columns: Columns[Any] = TABLE,
+    columns: Columns[T],
     *,
     mode: str = "mmap",
-) -> Plan[Any]:
+) -> Plan[T]:
     """Open a plan after checking its header, sizes and bytes, or raise StoreError.
 
     `mode` pread maps nothing, however large the plan is.
@@ -230,3 +260,33 @@ def _files(folder: Path, header: dict[str, Any], dtypes: Mapping[str, np.dtype])
         files.append(ArrayFile(path=folder / name, dtype=dtypes[name], count=count))
         files[-1].check_size()
     return files
+
+
+def check_equal_lengths(columns: Arrays, names: Iterable[str], *, where: Path) -> None:
+    """Raise DamageError unless these columns are there, not empty and of one length."""
+    counts = {name: len(columns[name]) if name in columns else 0 for name in names}
+    if len(set(counts.values())) != 1 or 0 in counts.values():
+        raise no_plan(counts, where=where, expected="one row or more, in every column as many")
+
+
+def no_plan(counts: Mapping[str, int], *, where: Path, expected: str) -> DamageError:
+    """Return the error of columns that are no plan."""
+    return DamageError(
+        "the columns make no table",
+        where=where,
+        expected=expected,
+        actual=", ".join(f"{name} {count:,}" for name, count in counts.items()),
+        remedy="plan again",
+    )
+
+
+def impossible_entry(folder: Path | None, name: str) -> DamageError:
+    """Return the error of a plan that has a row outside its split, by the column that says so."""
+    if folder is None:
+        return DamageError(f"the plan has an impossible entry in its column {name}")
+    return DamageError(
+        "the plan has an impossible entry",
+        where=folder / name,
+        remedy=f"remove the folder {folder.parent.name}/{folder.name}: "
+        "the plan is made again when it is needed",
+    )

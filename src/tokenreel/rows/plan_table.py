@@ -1,7 +1,7 @@
 """The table of a plan: which pieces stand in which row, and where a document went.
 
-Rows are a CSR table over pieces; `by_document` is the way back. Blocks of a plan are
-made apart from each other and strung together here.
+Rows are a CSR table over pieces; `by_document` finds the pieces of a document. Blocks of a plan
+are made apart from each other and put end to end here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenreel.rows.columns import Arrays, Columns, no_plan
+from tokenreel.rows.plan_file import Arrays, Columns, no_plan
 
 FIRST = 1  # flag of a piece that begins a segment
 COLUMNS: dict[str, np.dtype] = {
@@ -73,7 +73,7 @@ class Table:
 
 
 def renumber(blocks: Iterable[Table]) -> Iterator[Arrays]:
-    """Yield columns that need only be strung together, rows and pieces counted through all."""
+    """Yield the columns of each block, rows and pieces numbered through all blocks before it."""
     num_pieces = 0
     begun = False
     for block in blocks:
@@ -88,7 +88,7 @@ def renumber(blocks: Iterable[Table]) -> Iterator[Arrays]:
 
 
 def _table_of(columns: Arrays, where: Path) -> Table:
-    """Refuse columns that make no table: who looks rows up reads all of them alike."""
+    """Return the table that columns are; DamageError unless all columns of pieces are as long."""
     counts = {name: len(columns[name]) if name in columns else 0 for name in COLUMNS}
     pieces = {count for name, count in counts.items() if name != "row_offsets"}
     if counts["row_offsets"] < 2 or len(pieces) != 1:

@@ -1,4 +1,4 @@
-"""Windows over the token stream of a split: closed form, or a column of those that are kept.
+"""Windows over the tokens of a split: closed form, or a column of those that are kept.
 
 Row i is tokens i·T to i·T + T, so that the last label of a row is the first input of
 the next and no transition is lost; the last row is padded. Windows run across shards.
@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from tokenreel.errors import ConfigError
-from tokenreel.rows.columns import Arrays, Columns, check_equal_lengths, leads_nowhere
 from tokenreel.rows.pieces import Pieces
 from tokenreel.rows.plan_cache import PlanCache, load_or_make
+from tokenreel.rows.plan_file import Arrays, Columns, check_equal_lengths, impossible_entry
 from tokenreel.rows.ranges import cut_at_documents, token_pieces
 from tokenreel.rows.row_ledger import Ledger, close_ledger
 from tokenreel.rows.row_plan import (
@@ -105,7 +105,7 @@ class Windows:
         if self.kept is not None:
             numbers = self.kept[rows]
             if ((numbers < 0) | (numbers >= self.num_windows)).any():
-                raise leads_nowhere(self.folder, "kept")
+                raise impossible_entry(self.folder, "kept")
         return _pieces_of(self.split, numbers, self.seq_len, by_document=self.by_document)
 
     def find(self, document: int) -> list[tuple[int, int, int]]:
@@ -120,7 +120,7 @@ class Windows:
             rows = np.arange(*np.searchsorted(self.kept, (low, high)))
             numbers = self.kept[rows]
             if ((numbers < low) | (numbers >= high)).any():
-                raise leads_nowhere(self.folder, "kept")
+                raise impossible_entry(self.folder, "kept")
         begin = np.maximum(numbers * self.seq_len, first) - first
         end = np.minimum(numbers * self.seq_len + self.seq_len + 1, last) - first
         return list(zip(rows.tolist(), begin.tolist(), end.tolist(), strict=True))
@@ -164,7 +164,7 @@ def _plan_of(store: Store, split: Split, seq_len: int, *, by_document: bool) -> 
 
 WINDOWS = RowKind(
     name="windows",
-    meaning="cuts the stream of tokens every seq_len, across documents",
+    meaning="cuts the tokens of a split every seq_len, across documents",
     plan=partial(_plan_of, by_document=False),
 )
 DOCUMENT_WINDOWS = RowKind(
