@@ -11,8 +11,11 @@ work of `shapes`; turning messages into ids that of `render`.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from tokenreel.canonical import canonical_json
 from tokenreel.errors import InputError
 from tokenreel.text.provenance import Provenance
 
@@ -41,8 +44,9 @@ class ToolCall:
 class Message:
     """One message; a `weight` of None leaves the loss weight to the policy.
 
-    `reasoning` is what the message says of how its content was found. No template renders it
-    yet: a build counts the chats that have some (UNRENDERED_REASONING).
+    `reasoning` is what the message says of how its content was found; templates of TOML do not
+    render it, and a build counts the chats that have some (UNRENDERED_REASONING). `given` is the
+    message as its record has it, for a model's own template, which may look at any of it.
     """
 
     role: str
@@ -51,32 +55,27 @@ class Message:
     calls: tuple[ToolCall, ...] = ()
     weight: float | None = None
     reasoning: str | None = None
+    given: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chat:
-    """Messages in order, the schemas of the tools at hand (canonical JSON), and the origin."""
+    """Messages in order, the schemas of the tools at hand (canonical JSON), and the origin.
+
+    `given` is what else the record has for a model's own template: `tools` as they are written,
+    `documents`, and `chat_template_kwargs`.
+    """
 
     messages: tuple[Message, ...]
     tools: tuple[str, ...] = ()
     provenance: Provenance = field(default_factory=Provenance)
+    given: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def unrendered(self) -> tuple[str, ...]:
         """What the chat has that no template renders, for the account of a build."""
         has_reasoning = any(message.reasoning for message in self.messages)
         return (UNRENDERED_REASONING,) if has_reasoning else ()
-
-
-def canonical_json(value: object) -> str:
-    """Return the one JSON text of a value: sorted keys, no spaces, letters unescaped.
-
-    >>> canonical_json({"b": None, "a": "é"})
-    '{"a":"é","b":null}'
-    """
-    return json.dumps(
-        value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tokenreel.errors import ConfigError
 from tokenreel.text.chats.messages import Chat, Message, Place, ToolCall, shorten, type_name
@@ -43,7 +44,7 @@ ROLE_NAMES = {
 }
 
 SYSTEM_KEYS = ("system", "system_prompt")
-REASONING_KEYS = ("reasoning_content", "thinking")
+REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
 
 UNKNOWN = Provenance()
 
@@ -63,7 +64,13 @@ def read_chat(
     messages = tuple(reader(record, place))
     if not messages:
         raise place.error("a chat without messages", remedy="leave the record out")
-    return Chat(messages=messages, tools=_tools(record, place), provenance=provenance)
+    tools = _tool_list(record, place)
+    return Chat(
+        messages=messages,
+        tools=tuple(place.at(f"tools[{i}]").json(tool) for i, tool in enumerate(tools)),
+        provenance=provenance,
+        given=_for_templates(record, tools),
+    )
 
 
 def _shape_of(record: Mapping, place: Place) -> str:
@@ -250,6 +257,7 @@ def _full_message(entry: Mapping, place: Place) -> Message:
         calls=calls,
         weight=_weight(entry, place, role),
         reasoning=_reasoning(entry, place),
+        given=entry,
     )
 
 
@@ -326,11 +334,20 @@ def _function_call(value: object, place: Place) -> ToolCall:
     return _call(place.parsed(value) if isinstance(value, str) else value, place)
 
 
-def _tools(record: Mapping, place: Place) -> tuple[str, ...]:
+def _tool_list(record: Mapping, place: Place) -> Sequence[object]:
     tools = record.get("tools")
     if tools is None:
         return ()
     tools = place.at("tools").parsed(tools) if isinstance(tools, str) else tools
     if not isinstance(tools, (list, tuple)):
         raise place.at("tools").error("not a list", expected="a list", actual=type_name(tools))
-    return tuple(place.at(f"tools[{i}]").json(tool) for i, tool in enumerate(tools))
+    return tools
+
+
+def _for_templates(record: Mapping, tools: Sequence[object]) -> Mapping[str, Any]:
+    """Return what a model's own template sees beside the messages; see `Chat.given`."""
+    given: dict[str, Any] = {"tools": list(tools)} if tools else {}
+    for key, kind in (("documents", list), ("chat_template_kwargs", dict)):
+        if isinstance(record.get(key), kind) and record[key]:
+            given[key] = record[key]
+    return given

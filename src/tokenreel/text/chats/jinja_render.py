@@ -1,0 +1,277 @@
+"""Many chats through a model's own template: ids, turn table, and what was left out.
+
+The promise: the ids are those of `apply_chat_template(tokenize=True)` wherever a chat spells no
+control token, and where it spells some, the spelling is text; what is trained is what
+jinja_masks.py says. Costs: a rendering and a half per chat (jinja_masks.py), one call of the
+tokenizer for all chats, and some microseconds per turn.
+
+Turns begin where the template's loop takes the next message up; what it writes before the first
+is in no turn. Only answers are trained by a model's template: it does not say where the content
+of the others begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokenreel.errors import ConfigError, InputError
+from tokenreel.text.chats.jinja_conversation import (
+    SURE_CHARACTERS,
+    conversation_of,
+    parts_to_find,
+    quoted_arguments,
+    with_other_arguments,
+    without,
+)
+from tokenreel.text.chats.jinja_masks import Checks, Masked, mask
+from tokenreel.text.chats.jinja_script import Conversation, Script
+from tokenreel.text.chats.jinja_tokens import Cutter, Places, Texts, assemble
+from tokenreel.text.chats.messages import Chat, Place
+from tokenreel.text.chats.policy import Policy, turn_weights
+from tokenreel.text.turns import ROLE_CODES, TURN
+
+if TYPE_CHECKING:
+    from tokenreel.text.chats.model_template import ModelTemplate
+    from tokenreel.text.tokenizers.tokenizer_protocol import Tokenizer
+
+_MAX_HEAD = int(np.iinfo(TURN["head"].type).max)
+STRAYS = "answers that do not begin with the prompt that the template makes for them"
+_REWRITTEN = ("tools", "documents", "tool_calls")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedChats:
+    """Chats as ids with their turns, end to end, as `render.Rendered` has them.
+
+    unrendered: for each chat what of it the template left out, in words.
+    """
+
+    ids: np.ndarray
+    offsets: np.ndarray
+    turns: np.ndarray
+    turn_offsets: np.ndarray
+    unrendered: Sequence[Sequence[str]] = field(default_factory=list)
+
+
+@lru_cache(maxsize=8)
+def renderer(template: ModelTemplate, tokenizer: Tokenizer) -> ModelRenderer:
+    """Return the renderer of a template for a tokenizer; compiled once for both."""
+    return ModelRenderer(template, tokenizer)
+
+
+class ModelRenderer:
+    """A model's template, compiled for a tokenizer."""
+
+    def __init__(self, template: ModelTemplate, tokenizer: Tokenizer) -> None:
+        self._template = template
+        self._cutter = Cutter(tokenizer)
+        self._scripts = {
+            name: Script(
+                text,
+                tuple(tokenizer.control_ids),
+                special_tokens=dict(template.special_tokens),
+                args=template.arguments,
+                today=template.date,
+                where=template.where if name == "default" else f"{template.where}, {name!r}",
+            )
+            for name, text in template.texts
+        }
+        self._shown: dict[tuple[str, str], bool] = {}
+
+    def check(self) -> None:
+        """Compile every text of the template, so that what is none is known before a build."""
+        for script in self._scripts.values():
+            _ = script.program
+
+    def render(self, chats: Sequence[Chat], *, policy: Policy) -> RenderedChats:
+        """Render chats to ids and a turn table."""
+        texts, checks = Texts(), Checks()
+        all_weights = _weights(chats, policy)
+        masked, stretches, unrendered = [], [], []
+        for chat, weights in zip(chats, all_weights, strict=True):
+            made, conversation, script = self._masked(chat, weights, checks)
+            masked.append(made)
+            stretches.append(self._cutter.cut(made.output, texts))
+            unrendered.append(self._left_out(script, conversation, made))
+        encoded = self._cutter.encode(texts)
+        ids, offsets = assemble(stretches, encoded)
+        lengths = np.diff(encoded.offsets).tolist()
+        rows, num_turns = [], [0]
+        for chat, made, weights, cut in zip(chats, masked, all_weights, stretches, strict=True):
+            places = Places(self._cutter, made.output, cut, encoded=encoded, lengths=lengths)
+            turns = _turns(chat, made, weights, places)
+            rows += turns
+            num_turns.append(len(turns))
+        return RenderedChats(
+            ids=ids,
+            offsets=offsets,
+            turns=_table(rows),
+            turn_offsets=np.cumsum(num_turns, dtype=np.int64),
+            unrendered=unrendered,
+        )
+
+    def render_prompt(self, chat: Chat) -> np.ndarray:
+        """Return the ids that a model is given to answer a chat."""
+        script, conversation = self._script(chat), conversation_of(chat)
+        texts = Texts()
+        cut = self._cutter.cut(script.render(conversation, add_generation_prompt=True), texts)
+        return assemble([cut], self._cutter.encode(texts))[0]
+
+    def _script(self, chat: Chat) -> Script:
+        """Return the text that is for this chat: as in transformers, by whether it has tools."""
+        has_tools = bool(chat.tools) and "tool_use" in self._scripts
+        name = "tool_use" if has_tools else "default"
+        return self._scripts.get(name) or next(iter(self._scripts.values()))
+
+    def _masked(
+        self, chat: Chat, weights: Sequence[float], checks: Checks
+    ) -> tuple[Masked, Conversation, Script]:
+        script, conversation = self._script(chat), conversation_of(chat)
+        trained = [index for index, weight in enumerate(weights) if weight > 0]
+        try:
+            made = mask(script, conversation, trained, checks)
+            if not quoted_arguments(conversation, made.output.text):
+                return made, conversation, script
+            failure = None
+        except (InputError, ConfigError) as error:
+            failure = error
+        other = with_other_arguments(conversation)
+        try:
+            if other is None:
+                raise failure or AssertionError("quoted arguments are arguments")
+            return mask(script, other, trained, checks), other, script
+        except (InputError, ConfigError) as error:
+            raise _located(failure or error, chat) from error
+
+    def _left_out(self, script: Script, conversation: Conversation, made: Masked) -> Sequence[str]:
+        """Return what of a conversation is not in its output, each kind in words."""
+        left: dict[str, str] = {}
+        for name, role, text in parts_to_find(conversation):
+            if not text or name in left:
+                continue
+            # A short text is in an output by chance; tools and calls may be written otherwise.
+            is_sure = len(text) >= SURE_CHARACTERS or name == "reasoning_content"
+            is_there = text in made.output.text
+            if is_sure and is_there:
+                continue
+            if (is_there or name in _REWRITTEN) and self._shows(script, conversation, name, role):
+                continue
+            left[name] = (
+                f"{name} of {'messages' if role else 'chats'}, not rendered by the template"
+            )
+        if made.strays:
+            left["strays"] = STRAYS
+        return list(left.values())
+
+    def _shows(self, script: Script, conversation: Conversation, name: str, role: str) -> bool:
+        """Tell, by one rendering for each kind, whether a template renders a field at all."""
+        if (name, role) not in self._shown:
+            try:
+                before = script.render(conversation).text
+                after = script.render(without(conversation, name, role)).text
+                self._shown[name, role] = before != after
+            except InputError:  # a template that cannot do without it
+                self._shown[name, role] = True
+        return self._shown[name, role]
+
+
+def _weights(chats: Sequence[Chat], policy: Policy) -> list[list[float]]:
+    """Return the weight of each message of each chat; only answers have one above 0."""
+    offsets = np.cumsum([0, *(len(chat.messages) for chat in chats)])
+    roles = np.array([ROLE_CODES[m.role] for chat in chats for m in chat.messages], np.uint8)
+    flat = turn_weights(roles, offsets, policy=policy).tolist()
+    weights = [flat[start:stop] for start, stop in pairwise(offsets.tolist())]
+    for chat, own in zip(chats, weights, strict=True):
+        for index, message in enumerate(chat.messages):
+            if message.weight is not None:
+                own[index] = message.weight
+            if own[index] > 0 and message.role != "assistant":
+                raise Place(provenance=chat.provenance, message=index + 1).error(
+                    "a model's own template trains answers alone: it does not say where other "
+                    "messages begin",
+                    expected="weight 0",
+                    actual=own[index],
+                    remedy='use a template of TOML, or policy="assistant"',
+                )
+    return weights
+
+
+def _located(error: InputError | ConfigError, chat: Chat) -> InputError | ConfigError:
+    if error.where is not None:
+        return error
+    return InputError(
+        error.what,
+        where=str(chat.provenance),
+        expected=error.expected,
+        actual=error.actual,
+        remedy=error.remedy,
+    )
+
+
+Row = tuple[int, int, int, int, float, int]  # the fields of TURN
+
+
+def _turns(chat: Chat, made: Masked, weights: Sequence[float], places: Places) -> list[Row]:
+    """Return the turns of a chat: one for each message, more where its spans are several."""
+    rows: list[Row] = []
+    for index, start, stop in _ranges(made, len(chat.messages), places):
+        role = ROLE_CODES[chat.messages[index].role]
+        spans = [places.span(*span) for span in made.spans.get(index, ())]
+        spans = [(max(a, start), min(b, stop)) for a, b in spans]
+        spans = [(a, b) for a, b in spans if a < b]
+        if not spans:
+            rows.append((start, stop - start, 0, 0, 0.0, role))
+            continue
+        # A turn has one trained span: where there are more, the turn is cut between them.
+        cuts = [start, *(before[1] for before, _ in pairwise(spans)), stop]
+        for (first, last), (left, right) in zip(spans, pairwise(cuts), strict=True):
+            row = (left, right - left, first - left, right - last, weights[index], role)
+            rows.append(row)
+            if max(row[2:4]) > _MAX_HEAD:
+                raise InputError(
+                    "the template writes too much around an answer",
+                    where=str(chat.provenance),
+                    expected=f"at most {_MAX_HEAD:,} tokens",
+                    actual=max(row[2:4]),
+                )
+    return rows
+
+
+def _table(rows: Sequence[Row]) -> np.ndarray:
+    turns = np.zeros(len(rows), TURN)
+    names = ("start", "length", "head", "tail", "weight", "role")
+    for name, values in zip(names, zip(*rows, strict=True), strict=False):
+        turns[name] = values
+    return turns
+
+
+def _ranges(made: Masked, num_messages: int, places: Places) -> list[tuple[int, int, int]]:
+    """Return message, first and next token of each turn; a message that wrote nothing has none.
+
+    Where the template tells no starts, a trained message begins with its span, and what stands
+    before belongs to the message before.
+    """
+    starts: dict[int, int] = {}
+    for index in range(num_messages):
+        place = made.output.starts.get(index)
+        if place is None and index in made.spans:
+            place = made.spans[index][0][0]
+        if place is not None:
+            starts[index] = places.around(place)[1]
+    if not starts:
+        starts = {num_messages - 1: 0}
+    elif 0 not in starts and min(starts) > 0:
+        starts = {min(starts) - 1: 0, **starts}
+    ordered = sorted(starts.items())
+    stops = [*(start for _, start in ordered[1:]), places.num_tokens]
+    return [
+        (index, start, stop)
+        for (index, start), stop in zip(ordered, stops, strict=True)
+        if start < stop or index in made.spans
+    ]

@@ -1,0 +1,340 @@
+"""A model's chat template at work for one tokenizer: a conversation in, text and controls out.
+
+The promise: `Output.controls` are the control tokens that the template's own literals wrote, or
+that they made together with a role; everything else is text, whatever it spells. Where the
+output spells a control token beside these, the chat is rendered a second time with every
+literal traced: what came with the chat alone is text; what literals and roles made is a control
+token; what literal and content make together is refused, as is a chat whose second rendering
+does not say the same.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from functools import cached_property
+from typing import Any
+
+import jinja2
+
+from tokenreel.errors import ConfigError, InputError
+from tokenreel.text.chats.jinja_compile import (
+    Program,
+    compile_template,
+    literals,
+    parse_template,
+)
+from tokenreel.text.chats.jinja_sandbox import Refused, Sandbox, Unbounded
+from tokenreel.text.chats.jinja_shadows import (
+    SURROGATES,
+    Shadows,
+    Untracked,
+    has_ours,
+    is_traced,
+    stand_ins,
+    traced,
+    without_marks,
+)
+
+Control = tuple[int, int, str]  # start and stop in the text, and the token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """What a template is given: plain data, as JSON has it."""
+
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Any] | None = None
+    documents: Sequence[Any] | None = None
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+    def first(self, num_messages: int) -> Conversation:
+        """Return the conversation up to a message."""
+        return replace(self, messages=self.messages[:num_messages])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """A rendered conversation.
+
+    controls: in order; generation: spans of {% generation %}; starts: where messages begin, as
+    far as the template goes through them in a loop.
+    """
+
+    text: str
+    controls: tuple[Control, ...]
+    generation: tuple[tuple[int, int], ...]
+    starts: Mapping[int, int]
+
+    def agrees_with(self, other: Output, stop: int) -> bool:
+        """Tell whether both outputs have the same text and control tokens up to a place."""
+        if stop > min(len(self.text), len(other.text)):
+            return False
+        if not other.text.startswith(self.text[:stop]):
+            return False
+        return _before(self.controls, stop) == _before(other.controls, stop)
+
+    def shared_with(self, other: Output) -> int:
+        """Return how far both outputs have the same text and control tokens."""
+        stop = min(len(self.text), len(other.text))
+        if self.agrees_with(other, stop):
+            return stop
+        pairs = zip(self.text, other.text, strict=False)
+        stop = next((n for n, (a, b) in enumerate(pairs) if a != b), stop)
+        # A control token is shared as a whole, or not at all.
+        apart = set(self.controls).symmetric_difference(other.controls)
+        return min([stop, *(start for start, _, _ in apart)])
+
+
+def _before(controls: Sequence[Control], stop: int) -> list[Control]:
+    return [control for control in controls if control[0] < stop]
+
+
+class Script:
+    """A template's text, compiled for the control tokens of a tokenizer when it is first used."""
+
+    def __init__(
+        self,
+        text: str,
+        controls: Sequence[str],
+        *,
+        special_tokens: Mapping[str, str],
+        args: Mapping[str, Any],
+        today: date,
+        where: str,
+    ) -> None:
+        self._text = text
+        self._controls = tuple(controls)
+        self._special_tokens = dict(special_tokens)
+        self._args = dict(args)
+        self._today = today
+        self._where = where
+
+    @cached_property
+    def _shadows(self) -> Shadows:
+        known = Shadows(self._controls)
+        tree = parse_template(self._text, Sandbox(known, today=self._today), where=self._where)
+        written = [*literals(tree), *self._special_tokens.values()]
+        unknown = dict.fromkeys(token for text in written for token in known.unknown_in(text))
+        return Shadows(self._controls, tuple(unknown))
+
+    @cached_property
+    def program(self) -> Program:
+        """The template with its control tokens in shadow."""
+        return self._compiled(self._shadows.shadow)
+
+    @cached_property
+    def _traced_program(self) -> Program:
+        return self._compiled(traced)
+
+    def _compiled(self, literal: Callable[[str], str]) -> Program:
+        return compile_template(
+            self._text, self._shadows, today=self._today, literal=literal, where=self._where
+        )
+
+    def render(self, conversation: Conversation, *, add_generation_prompt: bool = False) -> Output:
+        """Render a conversation; InputError says why a chat is refused."""
+        sample = _all_text(conversation)
+        table = stand_ins(sample) if has_ours(sample) else None
+        if table:
+            conversation = _translated(conversation, table)
+        output = self._output(conversation, add_generation_prompt, num_characters=len(sample))
+        if not table:
+            return output
+        back = {ord(stand_in): chr(code) for code, stand_in in table.items()}
+        return replace(output, text=output.text.translate(back))
+
+    def _output(self, conversation: Conversation, prompt: bool, *, num_characters: int) -> Output:
+        shadows = self._shadows
+        written = _guarded(
+            lambda: self._run(self.program, conversation, prompt, shadows.shadow, num_characters)
+        )
+        starts = self.program.message_starts(len(conversation.messages))
+        return _guarded(lambda: self._read(written, starts, conversation, prompt))
+
+    def _read(
+        self, written: str, starts: dict[int, int], conversation: Conversation, prompt: bool
+    ) -> Output:
+        written, generation, marks = without_marks(written)
+        if marks:
+            starts = {index: place - bisect_left(marks, place) for index, place in starts.items()}
+        text, controls = self._shadows.read(written)
+        self._refuse_unknown(controls)
+        if self._shadows.may_spell_more(written):
+            found = [(m.start(), m.end(), m[0]) for m in self._shadows.spelling.finditer(text)]
+            if found != controls:
+                controls = self._resolved(text, found, controls, conversation, prompt)
+        return Output(
+            text=text, controls=tuple(controls), generation=tuple(generation), starts=starts
+        )
+
+    def _run(
+        self,
+        program: Program,
+        conversation: Conversation,
+        prompt: bool,
+        literal: Callable[[str], str],
+        num_characters: int,
+    ) -> str:
+        special = {name: literal(token) for name, token in self._special_tokens.items()}
+        variables = {
+            **special,
+            **self._args,
+            **conversation.args,
+            "messages": list(conversation.messages),
+            "tools": conversation.tools,
+            "documents": conversation.documents,
+            "add_generation_prompt": prompt,
+        }
+        return program.run(variables, num_characters=num_characters)
+
+    def _refuse_unknown(self, controls: Sequence[Control]) -> None:
+        if not self._shadows.unknown:
+            return
+        for _, _, token in controls:
+            if token in self._shadows.unknown:
+                raise ConfigError(
+                    f"the template writes {token!r}, which is no control token of the tokenizer",
+                    where=self._where,
+                    remedy="use the tokenizer that the template was made for",
+                )
+
+    def _resolved(
+        self,
+        text: str,
+        found: list[Control],
+        controls: list[Control],
+        conversation: Conversation,
+        prompt: bool,
+    ) -> list[Control]:
+        """Return the control tokens of an output that spells others than its literals wrote."""
+        _refuse_overlaps(text, found, controls)
+        origin = self._origin(text, conversation, prompt)
+        genuine = set(controls)
+        for span in found:
+            if span in genuine:
+                continue
+            by_literal = {is_traced(character) for character in origin[span[0] : span[1]]}
+            if by_literal == {True}:
+                genuine.add(span)
+            elif by_literal != {False}:
+                raise _seam(text, span)
+        return sorted(genuine)
+
+    def _origin(self, text: str, conversation: Conversation, prompt: bool) -> str:
+        """Return the output with literals and roles traced, or with literals alone."""
+        roles = [
+            {**message, "role": traced(str(message.get("role", "")))}
+            for message in conversation.messages
+        ]
+        for messages in (roles, conversation.messages):
+            given = replace(conversation, messages=messages)
+            try:
+                written = self._run(self._traced_program, given, prompt, traced, len(text))
+                origin, _, _ = without_marks(written)
+                if self._shadows.spelled(origin) == text:
+                    return origin
+            except (jinja2.TemplateError, Untracked, Unbounded, *_FAILURES):
+                pass
+        raise InputError(
+            "the chat spells control tokens, and the template treats its literals in a way "
+            "that cannot be followed to tell them apart",
+            remedy="leave out the spelled control tokens, or the chat",
+        )
+
+
+# What a template raises by adding None to a text, calling what is not there, and the like.
+_FAILURES = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+
+
+def _guarded(render: Callable[[], Any]) -> Any:
+    """Return what `render` returns; what a template does wrong becomes an InputError."""
+    try:
+        return render()
+    except Refused as error:
+        raise InputError(f"the template refuses the chat: {error}") from None
+    except jinja2.exceptions.SecurityError as error:
+        raise InputError(f"the template does what a sandbox forbids: {error}") from None
+    except Unbounded as error:
+        raise InputError(f"the template is given up: {error}") from None
+    except Untracked as error:
+        raise InputError(f"the chat cannot be followed through the template: {error}") from None
+    except (ConfigError, InputError):
+        raise
+    except (jinja2.TemplateError, *_FAILURES) as error:
+        said = str(error) or type(error).__name__
+        raise InputError(f"the template fails on the chat: {said[:300]}") from None
+
+
+def _refuse_overlaps(text: str, found: list[Control], controls: list[Control]) -> None:
+    """Refuse a literal's control token that becomes another by what stands beside it."""
+    missing = set(controls).difference(found)
+    if missing:
+        raise _seam(text, min(missing))
+
+
+def _seam(text: str, span: Control) -> InputError:
+    around = text[max(0, span[0] - 20) : span[1] + 20]
+    return InputError(
+        f"content and template together spell the control token {span[2]!r}",
+        actual=repr(around),
+        remedy="leave the chat out, or change the text at this place",
+    )
+
+
+def _all_text(conversation: Conversation) -> str:
+    """Return every string of a conversation, one after the other; refuse what is no text."""
+    found: list[str] = []
+    _collect(conversation.messages, found)
+    for more in (conversation.tools, conversation.documents, conversation.args):
+        if more:
+            _collect(more, found)
+    text = "".join(found)
+    if not text.isascii() and (surrogate := SURROGATES.search(text)):
+        raise InputError(
+            "a chat has a lone surrogate in it",
+            expected="text that UTF-8 can hold",
+            actual=f"U+{ord(surrogate[0]):04X}",
+        )
+    return text
+
+
+def _collect(value: Any, found: list[str]) -> None:
+    kind = type(value)
+    if kind is str:
+        found.append(value)
+    elif kind is dict:
+        for key, item in value.items():
+            found.append(key)
+            if type(item) is str:
+                found.append(item)
+            elif item is not None:
+                _collect(item, found)
+    elif kind in (list, tuple):
+        for item in value:
+            _collect(item, found)
+    elif value is not None and kind not in (int, float, bool):
+        raise InputError(
+            "a chat has something in it that JSON does not",
+            expected="text, numbers, lists and objects",
+            actual=kind.__name__,
+        )
+
+
+def _translated(value: Any, table: Mapping[int, str]) -> Any:
+    if isinstance(value, Conversation):
+        return Conversation(
+            messages=_translated(value.messages, table),
+            tools=_translated(value.tools, table),
+            documents=_translated(value.documents, table),
+            args=_translated(value.args, table),
+        )
+    if isinstance(value, str):
+        return value.translate(table)
+    if isinstance(value, Mapping):
+        return {_translated(k, table): _translated(v, table) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_translated(item, table) for item in value]
+    return value

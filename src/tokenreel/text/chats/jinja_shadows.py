@@ -1,0 +1,223 @@
+"""Which characters of a rendered chat the template wrote, and which came with the chat.
+
+A control token in a literal of the template is compiled to private-use characters of plane 16,
+its shadow: one character that names the token and as many fillers as make up its length. A
+shadow in the output is a control token that the template wrote; a spelling in the output is
+text. Content goes through the template as it is, so `trim`, `split('</think>')` and slices do to
+it what they do in transformers, and nothing that a chat says can become a shadow: a chat that
+has characters of planes 15 and 16 is rendered with stand-ins for them (`stand_ins`).
+
+    literal '<|im_end|>' + '\\n'        ↦  U+100000+k, nine fillers, newline
+    content 'say <|im_end|> please'     ↦  itself
+
+Plane 15 is for the second rendering of a chat whose output spells control tokens beside those
+of the literals: there every character of a literal is shifted by 0xF0000 (`traced`), which tells
+what a literal wrote from what the chat said, character by character.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tokenreel.errors import InputError
+
+TRACED = 0xF0000
+SHADOW = 0x100000
+FILLER = "\U0010fffd"
+GENERATION_START, GENERATION_STOP = "\U0010fffb", "\U0010fffc"
+MAX_SHADOWS = 0xFF00
+_STAND_INS = range(0xE000, 0xF900)
+
+# Lone surrogates are no text, and the planes are ours.
+SURROGATES = re.compile("[\ud800-\udfff]")
+_OURS = re.compile("[\U000f0000-\U0010ffff]")
+_TRACED = re.compile("[\U000f0000-\U000fffff]")
+_MARKS = re.compile(f"[{GENERATION_START}{GENERATION_STOP}]")
+# What no tokenizer takes for words: a template that writes it means a control token.
+_MARKUP = re.compile(
+    r"<[|｜][^\s<>|｜]{1,48}[|｜]>|\[/?INST\]|</?s>|<bos>|<eos>|<start_of_turn>|<end_of_turn>"
+)
+
+
+@dataclass(frozen=True)
+class Shadows:
+    """The control tokens of a tokenizer as private-use characters, and back.
+
+    `unknown` is what literals of the template write like control tokens and the tokenizer lacks:
+    it gets shadows too, so that it is found where it is written.
+    """
+
+    controls: tuple[str, ...]
+    unknown: tuple[str, ...] = ()
+
+    @cached_property
+    def spelling(self) -> re.Pattern[str]:
+        """Matches a control token of the tokenizer: the leftmost, of these the longest."""
+        return _any_of(self.controls)
+
+    @cached_property
+    def _tokens(self) -> tuple[str, ...]:
+        return (*self.controls, *self.unknown)
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {token: number for number, token in enumerate(self._tokens)}
+
+    @cached_property
+    def _written(self) -> re.Pattern[str]:
+        return _any_of(self._tokens)
+
+    def shadow(self, literal: str) -> str:
+        """Return a literal with each of its control tokens in shadow."""
+        return self._written.sub(self._shadow_of, literal)
+
+    def _shadow_of(self, found: re.Match[str]) -> str:
+        token = found[0]
+        return chr(SHADOW + self._numbers[token]) + FILLER * (len(token) - 1)
+
+    def unknown_in(self, literal: str) -> list[str]:
+        """Return what in a literal looks like a control token that the tokenizer lacks."""
+        rest = self.spelling.sub("\0", literal)
+        return [found[0] for found in _MARKUP.finditer(rest)]
+
+    @cached_property
+    def _shadow(self) -> re.Pattern[str]:
+        return re.compile(f"[\U00100000-{chr(SHADOW + MAX_SHADOWS)}]{FILLER}*")
+
+    def spelled(self, text: str) -> str:
+        """Return a text with every shadow and every traced character as it is spelled."""
+        if text.isascii():
+            return text
+        text = self._shadow.sub(self._spelling_of, text)
+        return _TRACED.sub(lambda found: chr(ord(found[0]) - TRACED), text)
+
+    def _spelling_of(self, found: re.Match[str]) -> str:
+        token = self._token(found[0])
+        if token is None:
+            raise Untracked("the template cuts a control token of its own into pieces")
+        return token
+
+    def _token(self, shadow: str) -> str | None:
+        number = ord(shadow[0]) - SHADOW
+        token = self._tokens[number] if number < len(self._tokens) else None
+        return token if token is not None and len(token) == len(shadow) else None
+
+    def has_any(self, text: str) -> bool:
+        """Tell whether a text has a shadow or a traced character in it."""
+        return not text.isascii() and _OURS.search(text) is not None
+
+    def read(self, written: str) -> tuple[str, list[tuple[int, int, str]]]:
+        """Return an output as it is spelled, and start, stop and token of every shadow in it."""
+        parts, controls, done, num_fillers = [], [], 0, 0
+        for match in self._shadow.finditer(written):
+            token = self._token(match[0])
+            if token is None:
+                raise Untracked("the template cuts a control token of its own into pieces")
+            start, stop = match.span()
+            parts += [written[done:start], token]
+            controls.append((start, stop, token))
+            done, num_fillers = stop, num_fillers + stop - start - 1
+        if written.count(FILLER) != num_fillers:
+            raise Untracked("the template cuts a control token of its own into pieces")
+        return "".join([*parts, written[done:]]), controls
+
+    def may_spell_more(self, written: str) -> bool:
+        """Tell whether an output may spell control tokens beside those that are in shadow."""
+        return self._overlap or self.spelling.search(written) is not None
+
+    @cached_property
+    def _overlap(self) -> bool:
+        """Whether a control token may become another by what stands beside it."""
+        return any(
+            one is not other and (one in other or _meet(one, other))
+            for one in self.controls
+            for other in self.controls
+        )
+
+
+def _meet(one: str, other: str) -> bool:
+    """Tell whether one string ends with what another begins with."""
+    longest = min(len(one), len(other)) - 1
+    return any(one[-size:] == other[:size] for size in range(1, longest + 1))
+
+
+def _any_of(tokens: Sequence[str]) -> re.Pattern[str]:
+    longest = sorted(tokens, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest)) or "(?!)")
+
+
+class Untracked(Exception):
+    """A template does to its literals what cannot be followed; the chat is refused."""
+
+
+def traced(literal: str) -> str:
+    """Return a literal with its characters shifted to plane 15, blanks left as they are."""
+    return "".join(
+        character
+        if character.isspace() or ord(character) > 0xFFFD
+        else chr(TRACED + ord(character))
+        for character in literal
+    )
+
+
+def is_traced(character: str) -> bool:
+    """Tell whether a character was written by a literal in a traced rendering."""
+    return TRACED <= ord(character) < SHADOW
+
+
+def without_marks(text: str) -> tuple[str, list[tuple[int, int]], list[int]]:
+    """Return a text without the marks of {% generation %}, the spans between, and where they were.
+
+    Spans that lie in each other are one. The last are the places of the marks in the text given.
+    """
+    if GENERATION_START not in text:
+        return text, [], []
+    spans: list[tuple[int, int]] = []
+    places: list[int] = []
+    depth = start = 0
+    for number, match in enumerate(_MARKS.finditer(text)):
+        places.append(match.start())
+        place = match.start() - number
+        if match[0] == GENERATION_START:
+            start = place if depth == 0 else start
+            depth += 1
+        else:
+            depth -= 1
+            if depth == 0:
+                spans.append((start, place))
+    if depth:
+        raise Untracked("the template cuts a {% generation %} block into pieces")
+    return text.replace(GENERATION_START, "").replace(GENERATION_STOP, ""), spans, places
+
+
+def stand_ins(text: str) -> Mapping[int, str]:
+    """Return a character to stand for each character of planes 15 and 16 in a text.
+
+    They are private-use characters that the text does not have, for `str.translate`.
+
+    >>> "a\\U000f0001".translate(stand_ins("a\\U000f0001"))
+    'a\\ue000'
+    """
+    taken = set(text)
+    free = (chr(code) for code in _STAND_INS if chr(code) not in taken)
+    wanted = sorted({ord(found) for found in _OURS.findall(text)})
+    table = dict(zip(wanted, free, strict=False))
+    if len(table) < len(wanted):
+        raise InputError(
+            "a chat has more private-use characters than can be told from a template's own",
+            expected=f"at most {len(_STAND_INS):,} different ones",
+            actual=len(wanted),
+        )
+    return table
+
+
+def has_ours(text: str) -> bool:
+    """Tell whether a text has characters of planes 15 and 16.
+
+    >>> has_ours("a\\ue000"), has_ours("a\\U000f0000")
+    (False, True)
+    """
+    return not text.isascii() and _OURS.search(text) is not None
