@@ -185,7 +185,7 @@ def test_a_source_by_another_path_is_the_same_source(
     [
         ({"val_frak": 0.1}, "build() has no keyword 'val_frak'; did you mean 'val_frac'?"),
         ({"source_options": {}}, "build() has no keyword 'source_options'"),
-        ({"shuffle": "globl"}, "(expected 'none', 'buffer', 'torch-buffer' or 'global', got"),
+        ({"shuffle": "globl"}, "(expected 'none', 'buffer' or 'global', got"),
         ({"policy": "al"}, "got 'al'); did you mean 'all'?"),
         ({"workers": "2"}, "bad workers (expected a whole number, got '2')"),
         ({"seed": 1.5}, "bad seed (expected a whole number, got 1.5)"),

@@ -148,8 +148,10 @@ class Choices:
     )
     shuffle: Shuffle = declared(
         "none",
-        'order of documents: "none" as they are read, "buffer" mixed within buffers, '
-        '"torch-buffer" the same by torch\'s generator, "global" all of them (default: none)',
+        'order of documents: "none" as they are read, "buffer" mixed within buffers, "global" '
+        "all of them (default: none)",
+        accepts="'none', 'buffer' or 'global'",
+        hidden=("torch-buffer",),  # contract 002 alone: "buffer" by torch's generator
         group=CONTENT,
     )
     shuffle_buffer: int = declared(

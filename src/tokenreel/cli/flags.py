@@ -79,7 +79,7 @@ def _add(parser: argparse._ActionsContainer, item: Field[Any], *, hint: Any, def
             parser.add_argument(flag_of(name), action="store_true", **settings)
         return
     read = size_argument if item.metadata["size"] else (kinds or [str])[0]
-    choices = choices_of(hint)
+    choices = [choice for choice in choices_of(hint) if choice not in item.metadata["hidden"]]
     is_path = hint is Any or any(typing.get_origin(part) is PathLike for part in parts_of(hint))
     metavar = "PATH" if is_path else METAVARS[read]
     settings |= {"choices": choices} if choices else {"type": read, "metavar": metavar}

@@ -45,6 +45,7 @@ def setting(
     identity: bool = True,
     size: bool = False,
     checked: bool = True,
+    hidden: tuple[str, ...] = (),
     group: str = "",
 ) -> dict[str, Any]:
     """Return the metadata of a field.
@@ -53,8 +54,8 @@ def setting(
     `least`; `above` and `below` are bounds that are not allowed themselves; `accepts` says what is
     accepted where the words for its type do not; `identity` False: no batch, or store, depends on
     the setting; `size`: bytes, that may be given as "128M" and are replaced by their number;
-    `checked` False: who opens what is given judges its type; `group` is the heading under which
-    help shows it.
+    `checked` False: who opens what is given judges its type; `hidden` are choices that flags do
+    not have, because a contract alone needs them; `group` is the heading under which help shows it.
     """
     return {
         "meaning": meaning,
@@ -66,6 +67,7 @@ def setting(
         "identity": identity,
         "size": size,
         "checked": checked,
+        "hidden": hidden,
         "group": group,
     }
 
@@ -85,12 +87,13 @@ def check_settings(settings: Any, *, owner: str = "", section: str = "") -> None
     """Raise ConfigError for the first setting that is not of its type or outside its bounds.
 
     Numbers of numpy and fractions are replaced by those of Python. `owner` says whose setting it
-    is, where that is not plain; `section` is the table of a file in which it stands.
+    is, where that is not plain; `section` is the table of a file in which it stands. A field that
+    declares no setting, as a subclass may add one, is left alone.
     """
     hints = hints_of(settings.__class__)
     for item in fields(settings):
         given = getattr(settings, item.name)
-        if given is item.default or not item.metadata["checked"]:  # which is most of them
+        if given is item.default or not item.metadata.get("checked"):  # which is most of them
             continue
         hint, value = hints[item.name], plain_number(given)
         if item.metadata["size"] and value is not None:

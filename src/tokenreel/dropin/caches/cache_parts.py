@@ -50,9 +50,9 @@ class SpecialIds:
     eot: int
 
 
-def open_shards(folder: Path) -> Split:
+def open_shards(shards_dir: str | Path) -> Split:
     """Return the shards of a folder: of a cache, of a native store, or bare `shard_*.bin`."""
-    folder = folder.resolve()
+    folder = Path(shards_dir).resolve()
     store = _open_around(folder)
     if store.dtype != TOKEN_DTYPE:
         raise FormatError(
@@ -86,12 +86,13 @@ def _no_shards(folder: Path) -> MissingFileError:
     )
 
 
-def open_examples(tokens_path: Path, index_path: Path) -> Split:
+def open_examples(tokens_file: str | Path, idx_file: str | Path) -> Split:
     """Return the examples of a fine-tuning cache as documents, their index checked.
 
     The offsets have no end: the last example ends where the tokens do. An offset that
     is the end itself is an end mark only if meta.json counts one example less.
     """
+    tokens_path, index_path = Path(tokens_file), Path(idx_file)
     _refuse_other_dtype(tokens_path)
     tokens = token_file(tokens_path, _size(tokens_path), TOKEN_DTYPE)
     index = read_npy(index_path, _size(index_path))

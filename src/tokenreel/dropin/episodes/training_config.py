@@ -21,22 +21,20 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import dataclass, fields, make_dataclass
 from os import PathLike
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from tokenreel.config.load import STRICT, make, read_section
+from tokenreel.config.settings import check_settings, declared
 from tokenreel.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 # Of difflib's likeness. "pad_token" is as like pad_token_id as 0.86, which was meant; and
 # "dataset_name" is as like dataset_mode as 0.83, which was not.
 NEARLY = 0.85
-
-DATASET_MODES = ("token_stream", "sft_episode")
-SAMPLING_MODES = ("random", "epoch")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,43 +46,24 @@ class TrainingConfig:
 
     __pydantic_config__: ClassVar[object] = STRICT
 
-    dataset_mode: Literal["token_stream", "sft_episode"] = "token_stream"
-    batch_sampling_mode: Literal["random", "epoch"] | None = None
-    epoch_shuffle: bool = True
-    epoch_drop_last: bool = True
-    epoch_seed: int = 1337
-    pad_token_id: int | None = None
-    episode_min_tokens: int = 2
-    use_loss_mask: bool = False
-    batch_size: int | None = None
-    block_size: int | None = None
-    device: str = "cpu"
+    dataset_mode: Literal["token_stream", "sft_episode"] = declared(
+        "token_stream", "random windows of one stream of tokens, or padded episodes"
+    )
+    batch_sampling_mode: Literal["random", "epoch"] | None = declared(
+        None, "how episodes are chosen"
+    )
+    epoch_shuffle: bool = declared(True, "whether an epoch has an order of its own")
+    epoch_drop_last: bool = declared(True, "whether the rest that fills no batch is left out")
+    epoch_seed: int = declared(1337, "of all orders and draws", most=2**128 - 1)
+    pad_token_id: int | None = declared(None, "fills rows; else the tokenizer's eos_id", least=0)
+    episode_min_tokens: int = declared(2, "shorter episodes are left out", least=1)
+    use_loss_mask: bool = declared(False, "whether batches have the stored mask of y")
+    batch_size: int | None = declared(None, "rows of a batch", least=1)
+    block_size: int | None = declared(None, "tokens of a row", least=1)
+    device: str = declared("cpu", "where the tensors are")
 
     def __post_init__(self) -> None:
-        for name, known in (
-            ("dataset_mode", DATASET_MODES),
-            ("batch_sampling_mode", (*SAMPLING_MODES, None)),
-        ):
-            if getattr(self, name) not in known:
-                expected = " or ".join(mode for mode in known if mode)
-                raise ConfigError(f"bad {name}", expected=expected, actual=getattr(self, name))
-        for name in ("epoch_shuffle", "epoch_drop_last", "use_loss_mask"):
-            if not isinstance(getattr(self, name), bool):
-                raise ConfigError(
-                    f"bad {name}", expected="true or false", actual=repr(getattr(self, name))
-                )
-        lowest = {"pad_token_id": 0, "episode_min_tokens": 1, "batch_size": 1, "block_size": 1}
-        for name in ("epoch_seed", *lowest):
-            self._check_number(name, lowest.get(name))
-
-    def _check_number(self, name: str, lowest: int | None) -> None:
-        value = getattr(self, name)
-        if value is None and name not in ("epoch_seed", "episode_min_tokens"):
-            return
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if not whole or (lowest is not None and value < lowest):
-            expected = "a whole number" if lowest is None else f"a whole number >= {lowest}"
-            raise ConfigError(f"bad {name}", expected=expected, actual=repr(value))
+        check_settings(self)
 
 
 def load_training_config(
@@ -104,7 +83,10 @@ def load_training_config(
     if kinds:
         kind = make_dataclass(
             "TrainingConfig",
-            [(name, as_type | None, field(default=None)) for name, as_type in kinds.items()],
+            [
+                (name, as_type | None, declared(None, "of the trainer", checked=False))
+                for name, as_type in kinds.items()
+            ],
             bases=(TrainingConfig,),
             frozen=True,
             kw_only=True,

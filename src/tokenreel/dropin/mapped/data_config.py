@@ -29,6 +29,7 @@ from os import PathLike
 from typing import ClassVar
 
 from tokenreel.config.load import STRICT, load
+from tokenreel.config.settings import check_settings, declared, setting
 from tokenreel.errors import ConfigError
 
 
@@ -56,15 +57,14 @@ class TrainingPhase:
 
     __pydantic_config__: ClassVar[object] = STRICT
 
-    start_step: int = 0
-    dataset_weights: Mapping[str, float] = field(default_factory=dict)
-    lr_scale: float = 1.0
+    start_step: int = declared(0, "the step it begins with", least=0)
+    dataset_weights: Mapping[str, float] = field(
+        default_factory=dict, metadata=setting("by dataset; who is not named keeps his weight")
+    )
+    lr_scale: float = declared(1.0, "factor on the learning rate", above=0)
 
     def __post_init__(self) -> None:
-        if self.start_step < 0:
-            raise ConfigError("bad start_step of a phase", expected=">= 0", actual=self.start_step)
-        if not self.lr_scale > 0:
-            raise ConfigError("bad lr_scale of a phase", expected="> 0", actual=self.lr_scale)
+        check_settings(self, owner="a phase")
         for name, weight in self.dataset_weights.items():
             if not weight >= 0:
                 raise ConfigError(
@@ -83,36 +83,37 @@ class DataConfig:
 
     __pydantic_config__: ClassVar[object] = STRICT
 
-    dataset_path: str = ""
-    file_pattern: str = "*.npy"
-    tokenizer_path: str = ""
-    num_workers: int = 0
-    pin_memory: bool = True
-    prefetch_factor: int = 2
-    hf_dataset_name: str | None = None
-    hf_dataset_config: str | None = None
-    hf_dataset_split: str = "train"
-    hf_dataset_text_field: str = "text"
-    hf_dataset_image_field: str = "image"
-    hf_dataset_prompt_field: str = ""
-    hf_image_size: int = 224
-    hf_streaming: bool = False
-    pack_sequences: bool = False
-    datasets: list[DatasetSource] = field(default_factory=list)
-    mix_temperature: float = 1.0
-    phases: list[TrainingPhase] = field(default_factory=list)
-    anneal_start_step: int = 0
-    anneal_weights: Mapping[str, float] = field(default_factory=dict)
-    dtype: str | None = None
-    eos_token_id: int | None = None
+    dataset_path: str = declared("", "a folder of token files", checked=False)
+    file_pattern: str = declared("*.npy", "which files of a folder are read")
+    tokenizer_path: str = declared("", "where the EOS id is looked up", checked=False)
+    num_workers: int = declared(0, "processes, for datasets that are not mapped files", least=0)
+    pin_memory: bool = declared(True, "whether batches are pinned where there is CUDA")
+    prefetch_factor: int = declared(2, "batches a worker is ahead", least=1)
+    hf_dataset_name: str | None = declared(None, "text of the hub: read, kept and refused")
+    hf_dataset_config: str | None = declared(None, "as above")
+    hf_dataset_split: str = declared("train", "as above")
+    hf_dataset_text_field: str = declared("text", "as above")
+    hf_dataset_image_field: str = declared("image", "as above")
+    hf_dataset_prompt_field: str = declared("", "as above")
+    hf_image_size: int = declared(224, "as above")
+    hf_streaming: bool = declared(False, "as above")
+    pack_sequences: bool = declared(False, "whether documents are marked and kept apart")
+    datasets: list[DatasetSource] = field(
+        default_factory=list, metadata=setting("a mixture, in place of dataset_path", checked=False)
+    )
+    mix_temperature: float = declared(1.0, "weights to the power of 1 / it are shares", above=0)
+    phases: list[TrainingPhase] = field(
+        default_factory=list, metadata=setting("weights that change on the way", checked=False)
+    )
+    anneal_start_step: int = declared(0, "the step of the one phase that annealing is", least=0)
+    anneal_weights: Mapping[str, float] = field(
+        default_factory=dict, metadata=setting("the weights of that phase")
+    )
+    dtype: str | None = declared(None, "what .bin files hold")
+    eos_token_id: int | None = declared(None, "what ends a document, without a tokenizer")
 
     def __post_init__(self) -> None:
-        lowest = {"anneal_start_step": 0, "num_workers": 0, "prefetch_factor": 1}
-        for name, least in lowest.items():
-            if getattr(self, name) < least:
-                raise ConfigError(f"bad {name}", expected=f">= {least}", actual=getattr(self, name))
-        if not self.mix_temperature > 0:
-            raise ConfigError("bad mix_temperature", expected="> 0", actual=self.mix_temperature)
+        check_settings(self)
         names = [source.called for source in self.datasets]
         if not all(names):
             raise ConfigError("a dataset needs a path", expected="path or hf_name")
