@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import Field, fields
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 import pytest
 from tests.stream.making import config_of, texts_of, write_texts
@@ -62,12 +62,12 @@ def test_help_shows_what_each_setting_accepts_and_means() -> None:
 
 def _other(kind: type, item: Field[Any]) -> Any:
     """Return a value of a setting that is not its default."""
-    hint = get_type_hints(kind)[item.name]
+    hint, default = get_type_hints(kind)[item.name], cast(Any, item.default)
     if get_origin(hint) is Literal:
-        return next(choice for choice in get_args(hint) if choice != item.default)
-    if isinstance(item.default, bool):
-        return not item.default
-    return 0.25 if isinstance(item.default, float) else (item.default or 0) + 2
+        return next(choice for choice in get_args(hint) if choice != default)
+    if isinstance(default, bool):
+        return not default
+    return 0.25 if isinstance(default, float) else (default or 0) + 2
 
 
 def test_a_setting_changes_the_fingerprint_exactly_where_it_says_so(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ class FeedSource:
         fields: Sequence[str] = FIELDS,
     ) -> None:
         self.feed = feed if isinstance(feed, Feed) else Feed(feed)
-        self.feed.shape(rank=rank, world_size=world_size)  # refuses a rank that is none
+        self.feed.shape(rank=rank, world_size=world_size)  # raises unless 0 <= rank < world_size
         self.rank, self.world_size, self.fields = rank, world_size, known_fields(fields)
 
     def __len__(self) -> int:

@@ -1,8 +1,8 @@
 """The tokenizer of a stream, its special ids, and the size of vocabulary a model needs.
 
 The size is the larger of the model's and the tokenizer's, rounded up to the multiple.
-A special id is the first that there is of these; the first two change places where
-auto_set_special_tokens is off:
+A special id is the first of these that there is; where auto_set_special_tokens is off, what is
+given comes before what is declared:
 
     declared   what the tokenizer's own files name (end_of_text.py for the end,
                tokenizer_config.json and special_tokens_map.json for the others)
@@ -128,7 +128,10 @@ def open_vocabulary(
 
 
 def _chosen(role: str, given: int | None, found: Found | None, *, auto: bool) -> int | None:
-    """Return a special id; what the model says in vain is logged, and what is only spelled."""
+    """Return the special id of a role.
+
+    A setting of the model that does not hold is logged, and so is an id known by spelling alone.
+    """
     if found is None or (given is not None and not (auto and found.is_declared)):
         return given
     if given is not None and given != found.id:
@@ -196,7 +199,7 @@ class OffsetBytes:
 
 
 def _bytes(offset: int, given: Mapping[str, int | None]) -> Tokenizer:
-    """Return the tokenizer of bytes, with begin, end and padding told apart."""
+    """Return the tokenizer of bytes, with different ids for begin, end and padding."""
     if not offset:
         return byte_tokenizer((*DEFAULT_SPECIALS, BEGIN, PAD))
     usual = {"pad": 0, "bos": 1, "eos": 2}
@@ -222,7 +225,7 @@ def _no_begin(tokenizer: Tokenizer, *, where: str) -> ConfigError:
 
 
 def _end(tokenizer: Tokenizer, given: int | None, *, where: str, is_needed: bool) -> Found | None:
-    """Return the end token; where none or several may be it, None or ConfigError."""
+    """Return the end token, or None; raise ConfigError where one is needed and not to be found."""
     is_declared = getattr(tokenizer, "declared_end", None) is not None
     if given is not None and not is_declared:
         return None  # a spelling would not hold: do not look for one, which logs it

@@ -71,7 +71,7 @@ class StreamPipeline(Iterator[Batch]):
         self.eos_id = opened.vocabulary.eos_id
         self.pad_id = opened.vocabulary.pad_id
         self.fingerprint = opened.fingerprint
-        self._place = f"split {split!r}, rank {rank} of {world_size}"
+        self._part = f"split {split!r}, rank {rank} of {world_size}"
         self._backoff = opened.backoff
         self._iterator = _on_grain(opened)
         self._segment_ids: np.ndarray | None = None  # of the last batch
@@ -125,7 +125,7 @@ class StreamPipeline(Iterator[Batch]):
     def __repr__(self) -> str:
         data, train = self.config.data, self.config.train
         facts = [
-            f"{data.backend}, {self._place}",
+            f"{data.backend}, {self._part}",
             f"{train.grad_accum} x {train.batch_size} rows of {train.seq_len:,} tokens",
             f"packing {data.packing_mode!r}",
             f"vocabulary of {self.vocab_size:,}",
