@@ -41,6 +41,41 @@ def control_tokens(definition: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
+def control_strips(definition: Mapping[str, Any]) -> dict[str, tuple[bool, bool]]:
+    """Return the control tokens that swallow blanks, with whether before and behind them.
+
+    >>> end = {"id": 7, "content": "<|end|>", "special": True, "rstrip": True}
+    >>> control_strips({"added_tokens": [end], "model": {}})
+    {'<|end|>': (False, True)}
+    """
+    controls = control_tokens(definition)
+    return {
+        token["content"]: (bool(token.get("lstrip")), bool(token.get("rstrip")))
+        for token in definition.get("added_tokens") or ()
+        if token["content"] in controls and (token.get("lstrip") or token.get("rstrip"))
+    }
+
+
+def continued_definition(definition: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the definition that encodes text as if it followed something; None if it is the same.
+
+    A pre-tokenizer of SentencePiece's kind may put a blank before the first text of an input,
+    and before no other.
+    """
+    steps = definition.get("pre_tokenizer")
+    changed = _without_first_blank(steps)
+    return None if changed == steps else {**definition, "pre_tokenizer": changed}
+
+
+def _without_first_blank(step: Any) -> Any:
+    if not isinstance(step, Mapping):
+        return step
+    if "pretokenizers" in step:
+        return {**step, "pretokenizers": [_without_first_blank(s) for s in step["pretokenizers"]]}
+    is_first = step.get("type") == "Metaspace" and step.get("prepend_scheme") == "first"
+    return {**step, "prepend_scheme": "never"} if is_first else step
+
+
 def content_json(definition: Mapping[str, Any], *, salt: int = 0) -> str:
     """Return the `tokenizer.json` that encodes ordinary text, control tokens hidden.
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,12 @@ from tokenreel.errors import ConfigError, FormatError, MissingExtraError
 from tokenreel.text.tokenizers.bpe_engines import gigatoken_of_json, tiktoken_of_json
 from tokenreel.text.tokenizers.cuts import cut, may_be_cut
 from tokenreel.text.tokenizers.end_of_text import DeclaredEnd
-from tokenreel.text.tokenizers.hf_content import content_json, control_tokens
+from tokenreel.text.tokenizers.hf_content import (
+    content_json,
+    continued_definition,
+    control_strips,
+    control_tokens,
+)
 from tokenreel.text.tokenizers.hf_declared import read_settings, with_declared_end
 from tokenreel.text.tokenizers.hf_identity import identity_of
 from tokenreel.text.tokenizers.tokenizer import Definition, fingerprint_of
@@ -63,6 +68,12 @@ class _Reference:
         ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
         pieces_before = np.concatenate(([0], np.cumsum([len(p) for p in pieces], dtype=np.int64)))
         return Encoded(ids=np.concatenate(ids), offsets=ends[pieces_before])
+
+    def locate(self, text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the ids of a text, and where each begins and ends, in characters."""
+        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        places = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+        return np.array(encoding.ids, np.uint32), places[:, 0], places[:, 1]
 
 
 Declare = Callable[[dict[str, Any]], tuple[dict[str, Any], DeclaredEnd | None]]
@@ -147,6 +158,7 @@ def define(parsed: Parsed, *, where: str, reopen: Callable[[], Definition]) -> D
     controls = control_tokens(definition)
     vocab = _checked_vocabulary(parsed.library, controls, where)
     content = content_json(definition)
+    continued = continued_definition(definition)
     return Definition(
         where=where,
         fingerprint=parsed.fingerprint,
@@ -157,6 +169,10 @@ def define(parsed: Parsed, *, where: str, reopen: Callable[[], Definition]) -> D
         reopen=reopen,
         candidates=(partial(gigatoken_of_json, content), partial(tiktoken_of_json, content)),
         words=[token["content"] for token in definition.get("added_tokens") or ()],
+        control_strips=control_strips(definition),
+        continued=None
+        if continued is None
+        else partial(define, replace(parsed, definition=continued), where=where, reopen=reopen),
         reference_again=lambda attempt: _Reference(content_json(definition, salt=attempt)),
         declared_end=parsed.declared,
     )

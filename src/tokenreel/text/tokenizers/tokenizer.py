@@ -15,7 +15,8 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,9 @@ class Definition:
     `reference_again(n)` is for text that spells the very name a control token was
     hidden under: it hides them under the n-th other names; None where no text can.
     `declared_end` is the end token that the files name; None where they name none.
+    `control_strips` are the control tokens that swallow blanks, with whether they do so before
+    and behind them. `continued` defines the encoding of text that follows a control token, where
+    the beginning of an input is encoded in a way of its own; None where it is not.
     """
 
     where: str
@@ -66,6 +70,8 @@ class Definition:
     words: Sequence[str] = ()
     reference_again: Callable[[int], Engine] | None = None
     declared_end: DeclaredEnd | None = None
+    control_strips: Mapping[str, tuple[bool, bool]] = field(default_factory=dict)
+    continued: Callable[[], Definition] | None = None
 
 
 class ReferencedTokenizer:
@@ -111,6 +117,30 @@ class ReferencedTokenizer:
     def declared_end(self) -> DeclaredEnd | None:
         """The end token that the tokenizer's own files name, if they do (end_of_text.py)."""
         return self._definition.declared_end
+
+    @property
+    def control_strips(self) -> Mapping[str, tuple[bool, bool]]:
+        """Which control tokens swallow the blanks before and behind them."""
+        return self._definition.control_strips
+
+    @cached_property
+    def continued(self) -> ReferencedTokenizer:
+        """The tokenizer of text that follows a control token; mostly this one."""
+        continued = self._definition.continued
+        if continued is None:
+            return self
+        return ReferencedTokenizer(continued(), engine=self._asked_engine)
+
+    def offsets(self, text: str, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return where the tokens of a text begin and end, in characters; None if nobody knows.
+
+        `ids` are those of the text; int64 [tokens] each.
+        """
+        locate = getattr(self._definition.reference, "locate", None)
+        if locate is None:
+            return None
+        found, starts, stops = locate(text)
+        return (starts, stops) if np.array_equal(found, ids) else None
 
     @property
     def engine(self) -> str:
