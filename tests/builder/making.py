@@ -74,8 +74,10 @@ def tree(path: Path) -> dict[str, bytes]:
 
 def places(path: Path, pattern: str) -> dict[str, tuple[int, int]]:
     """Return inode and time of the files that match: what was not written again."""
-    found = {}
-    for file in path.glob(pattern):
+    found, files = {}, list[Path]()
+    with suppress(FileNotFoundError):  # a build that ends removes the folder that is looked through
+        files = list(path.glob(pattern))
+    for file in files:
         with suppress(FileNotFoundError):  # a build that runs removes its chunks
             status = file.stat()
             found[str(file.relative_to(path))] = (status.st_ino, status.st_mtime_ns)

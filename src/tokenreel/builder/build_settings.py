@@ -107,6 +107,7 @@ class InputSettings:
         "chat template: a name or a TOML file (default: the built-in one whose control tokens "
         "the tokenizer has)",
         group=CHATS,
+        identity=False,  # by its name and content, not by its path
     )
 
 
