@@ -5,7 +5,7 @@
 
 A mutant is the project with one operator, constant, condition or statement changed. It is run first
 against the near tests: those of its room, of its module before all others, and what imports the
-module. Nine of ten end there, in seconds. What is left is run against all other tests, which takes
+module. Most end there. What is left is run against all other tests, which takes
 minutes for each (--near leaves that out: a survivor may then be noticed from afar). A test that
 also fails without the change notices nothing, and is left out from then on.
 
