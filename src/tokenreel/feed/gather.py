@@ -10,6 +10,7 @@ for segments and positions (GatheredIds), a slot is 16 bytes and not 28. The ker
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,8 +34,7 @@ class Spans:
     weight: np.ndarray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatheredIds:
+class GatheredIds(NamedTuple):  # made for every batch: cheaper than a frozen dataclass
     """Inputs and labels of some rows, [rows, T] int64; weights, float32, if they are asked for."""
 
     input_ids: np.ndarray
