@@ -94,6 +94,7 @@ def build_full(
 ) -> Path:
     """Build a store that has every kind of file, in two shards of each split."""
     settings = {**SMALL, "turns": True, "weights": "float32", "provenance": True, **options}
+    settings = {"records": True, **settings}
     with StoreWriter(path, filesystem=filesystem, **settings) as writer:
         for split in splits:
             for number, length in enumerate((6, 4, 0, 9, 2)):
@@ -105,6 +106,7 @@ def build_full(
                     provenance=Provenance(
                         file=f"{split}.jsonl", row=number, byte=81 * number, id=f"№ {number}"
                     ),
+                    record={"answer": number, "№": [split, None]},
                 )
     return path
 

@@ -41,6 +41,7 @@ def kinds(facts: dict[str, Any]) -> list[str]:
     names += ["turns"] if facts["turns"] else []
     names += ["weights"] if facts["weights"] else []
     names += ["origins", "strings"] if facts["provenance"] else []
+    names += ["records", "objects"] if facts.get("records") else []
     return names
 
 
@@ -91,8 +92,11 @@ def seal(root: Path, *, count_tokens: bool = True) -> None:
             entry["documents"] = len(files["docs"]) // 8 - 1
             entry["turns"] = len(files.get("turns", b"")) // 24
             entry["strings_bytes"] = len(files.get("strings", b""))
+            if facts.get("records"):
+                entry["records_bytes"] = len(files["objects"])
             record |= {"facts": facts, "continues": entry["continues"]}
-            record |= {key: entry[key] for key in ("tokens", "documents", "turns", "strings_bytes")}
+            counted = ("tokens", "documents", "turns", "strings_bytes", "records_bytes")
+            record |= {key: entry[key] for key in counted if key in entry}
             record["blocks"] = {
                 kind: block_digests(data, facts["block_bytes"]) for kind, data in files.items()
             }

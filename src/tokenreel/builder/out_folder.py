@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -77,7 +76,7 @@ def finished_store(path: Path, made: Made, *, can_seek: bool) -> Store | None:
         return kept
     manifest = read_manifest(path / MANIFEST_NAME)
     report = manifest.notes.get(REPORT_NOTE)
-    found = asdict(manifest.facts)
+    found = manifest.facts.as_json()
     what = "a finished store is here, which was not built so"
     if isinstance(report, Mapping):
         before = Made(note={"settings": report.get("settings")}, facts=found)
@@ -108,7 +107,7 @@ def open_writer(
 def open_spill(writer: StoreWriter, *, restart: bool) -> Spill:
     """Return the folder of encoded chunks; its name says of which build, so none are mixed up."""
     parent = writer.path / BUILD_FOLDER
-    name = f"{SPILL_PREFIX}{digest(asdict(writer.facts))[:16]}"
+    name = f"{SPILL_PREFIX}{digest(writer.facts.as_json())[:16]}"
     for folder in parent.glob(f"{SPILL_PREFIX}*"):
         if restart or folder.name != name:
             LOCAL.remove_tree(folder)

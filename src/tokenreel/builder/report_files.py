@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -101,7 +100,7 @@ def write_report(path: Path, report: Mapping[str, Any], *, tokenizer: Tokenizer)
     page = report_page(
         f"{path.absolute().name}: how it was built",
         report,
-        facts=asdict(read_manifest(manifest).facts),
+        facts=read_manifest(manifest).facts.as_json(),
         date=f"{built:%Y-%m-%d %H:%M:%S} UTC",
         samples=samples_of(store, tokenizer),
     )

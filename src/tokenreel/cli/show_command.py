@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
+from tokenreel.canonical import canonical_json
 from tokenreel.cli.output import count, emit, facts_table, printable, size
 from tokenreel.cli.store_flags import add_open_options, open_options
 from tokenreel.cli.tokenizer_option import REMEDY, add_tokenizer
@@ -19,6 +20,7 @@ from tokenreel.store.store import Store
 BAR_WIDTH = 40
 HEAD_TOKENS = 64
 HEAD_IDS = 16
+HEAD_CHARACTERS = 400
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -62,10 +64,13 @@ def _draw(console: Console, facts: dict[str, Any]) -> None:
         console.print(f"\n[bold]first document[/bold] ({escape(str(head['origin']))})")
         ids = " ".join(map(str, head["ids"][:HEAD_IDS]))
         console.print(escape(printable(head["text"])) if head["text"] else f"{ids} …")
+        if head["record"] is not None:
+            told = canonical_json(head["record"])[:HEAD_CHARACTERS]
+            console.print(f"record: {escape(printable(told))}")
 
 
 def _draw_split(console: Console, name: str, split: dict[str, Any]) -> None:
-    extras = [kind for kind in ("turns", "weights", "provenance") if split[kind]]
+    extras = [kind for kind in ("turns", "weights", "provenance", "records") if split[kind]]
     console.print(
         f"\n[bold]{escape(name)}[/bold]: {split['shards']:,} shards, {size(split['bytes'])}, "
         f"{split['tokens']:,} tokens, {count(split['documents'])} documents"
@@ -87,15 +92,16 @@ def _draw_split(console: Console, name: str, split: dict[str, Any]) -> None:
 
 def _head(store: Store, tokenizer_spec: str | None, *, force: bool) -> dict[str, object] | None:
     """Return the beginning of the first document, decoded where a tokenizer is at hand."""
-    split = next(iter(store.splits.values()))
+    split, record = next(iter(store.splits.values())), None
     if split.has_documents and split.num_documents:
         document = split.document(0)
-        ids = document.tokens[:HEAD_TOKENS].tolist()
+        ids, record = document.tokens[:HEAD_TOKENS].tolist(), document.record
         origin = str(document.provenance) if document.provenance else f"{split.name}, document 0"
     else:
         ids = split.read(0, min(HEAD_TOKENS, split.num_tokens)).tolist()
         origin = f"{split.name}, from the first token"
-    return {"origin": origin, "ids": ids, "text": _decode(ids, store, tokenizer_spec, force=force)}
+    text = _decode(ids, store, tokenizer_spec, force=force)
+    return {"origin": origin, "ids": ids, "text": text, "record": record}
 
 
 def _decode(ids: list[int], store: Store, spec: str | None, *, force: bool) -> str | None:

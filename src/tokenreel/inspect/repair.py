@@ -3,7 +3,7 @@
 Can be rebuilt: a lost or damaged record (from the shard's files, if they hash to
 what the manifest vouches for); a lost or damaged manifest (from the records, if
 every byte of the shards passes them). Cannot: tokens, document offsets, turns,
-weights, provenance. These are never guessed.
+weights, provenance, the records of documents. These are never guessed.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ def _repair_record(
         turns=entry.turns,
         strings_bytes=entry.strings_bytes,
         continues=entry.continues,
+        records_bytes=entry.records_bytes,
         blocks={kind: _digests(root / f"{entry.path}.{kind}", facts) for kind in facts.kinds},
     )
     if hashlib.sha256(record.to_bytes()).hexdigest() != entry.record_sha256:

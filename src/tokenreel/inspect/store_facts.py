@@ -28,6 +28,7 @@ class SplitSummary:
     has_turns: bool
     has_weights: bool
     has_provenance: bool
+    has_records: bool
 
     def as_dict(self) -> dict[str, object]:
         """Return the summary, ready for JSON."""
@@ -39,6 +40,7 @@ class SplitSummary:
             "turns": self.has_turns,
             "weights": self.has_weights,
             "provenance": self.has_provenance,
+            "records": self.has_records,
             "lengths": {
                 "sampled": self.lengths_sampled,
                 "histogram": [
@@ -81,6 +83,7 @@ def summarise(split: Split) -> SplitSummary:
         has_turns=first.turn_file is not None,
         has_weights=first.weight_file is not None,
         has_provenance=first.origin_file is not None,
+        has_records=first.record_file is not None,
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from tokenreel.errors import DamageError, TokenreelError
 from tokenreel.store.document_index import find_documents
+from tokenreel.store.document_records import record_json
 from tokenreel.store.manifest import Facts, Manifest, ShardEntry
 from tokenreel.store.origins import read_origin
 from tokenreel.store.reader import open_shard
@@ -22,7 +23,7 @@ def check_shard_structure(
     if any(str(root / f"{entry.path}.{kind}") in damaged for kind in facts.kinds):
         return []
     problems: list[TokenreelError] = []
-    for check in (_check_documents, _check_turns, _check_weights, _check_origins):
+    for check in (_check_documents, _check_turns, _check_weights, _check_origins, _check_records):
         try:
             check(shard)
         except TokenreelError as error:
@@ -72,6 +73,21 @@ def _check_origins(shard: Shard) -> None:
     distinct = np.unique(records[["file", "id"]], return_index=True)[1]
     for number in distinct:
         read_origin(records[number], strings, where=shard.string_file.path)
+
+
+def _check_records(shard: Shard) -> None:
+    """Check that each record is the canonical JSON of an object, or empty."""
+    records = shard.records
+    if records is None or shard.object_file is None:
+        return
+    for number in range(len(records)):
+        value = records[number]
+        spelled = records.spelled(number)
+        if spelled and record_json(value) != spelled:
+            raise DamageError(
+                f"the record of document {number:,} of the shard is not in its canonical spelling",
+                where=shard.object_file.path,
+            )
 
 
 def leftover_notes(root: Path, manifest: Manifest) -> tuple[str, ...]:

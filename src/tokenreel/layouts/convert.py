@@ -49,7 +49,7 @@ TARGETS = choices_of(Target)
 SHARDED = ("native", "flat")
 # What each layout has room for, beside the tokens.
 ROOM = {
-    "native": {"documents", "turns", "weights", "provenance"},
+    "native": {"documents", "turns", "weights", "provenance", "records"},
     "episodes": {"documents", "turns", "weights"},
     "megatron": {"documents"},
     "flat": set[str](),
@@ -213,6 +213,7 @@ def _native_writer(job: _Job, carried: Carried) -> StoreWriter:
         turns=carried.turns,
         weights=carried.weights,
         provenance=carried.provenance,
+        records=carried.records,
         tokenizer=source.tokenizer,
         build={"converted_from": {"layout": source.layout, "fingerprint": source.fingerprint}},
         filesystem=job.filesystem,
@@ -250,7 +251,12 @@ def _carried(job: _Job) -> Carried:
             if shard.weight_file is not None
         }
         weights = "float32" if "f" in kinds else "uint8"
-    return Carried(turns="turns" in present, weights=weights, provenance="provenance" in present)
+    return Carried(
+        turns="turns" in present,
+        weights=weights,
+        provenance="provenance" in present,
+        records="records" in present,
+    )
 
 
 def _present(source: Store) -> set[str]:
@@ -260,6 +266,7 @@ def _present(source: Store) -> set[str]:
         "turns": any(shard.turn_file is not None for shard in shards),
         "weights": any(shard.weight_file is not None for shard in shards),
         "provenance": any(shard.origin_file is not None for shard in shards),
+        "records": any(shard.record_file is not None for shard in shards),
     }
     return {name for name, there in present.items() if there}
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenreel.store.document_batch import DocumentBatch
+from tokenreel.store.document_records import Records
 from tokenreel.store.shard import Shard
 from tokenreel.store.split import Split
 from tokenreel.text.turns import token_weights
@@ -28,6 +29,7 @@ class Carried:
     turns: bool = False
     weights: str | None = None
     provenance: bool = False
+    records: bool = False
 
 
 def document_batches(split: Split, carried: Carried) -> Iterator[DocumentBatch]:
@@ -89,7 +91,12 @@ def _batch(
         turn_offsets=turn_offsets,
         weights=_weights(shard, starts, stops, carried.weights) if carried.weights else None,
         provenance=shard.provenances(first, first + len(starts)) if carried.provenance else None,
+        records=_records(shard, first, first + len(starts)) if carried.records else None,
     )
+
+
+def _records(shard: Shard, first: int, stop: int) -> Records | None:
+    return None if shard.records is None else shard.records[first:stop]
 
 
 def _gather(values: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
@@ -130,4 +137,5 @@ def _joined(pieces: list[DocumentBatch]) -> DocumentBatch:
         offsets=np.array([0, len(ids)], np.int64),
         weights=np.concatenate(weights) if weights else None,
         provenance=pieces[0].provenance,
+        records=pieces[0].records,
     )

@@ -25,7 +25,6 @@ import hashlib
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +56,9 @@ PLAN_NAME = "plan.json"
 FINISHED_CHUNKS = "*/*.chunk"  # in the build folder
 # What a build may remove: nothing but what a build has written.
 SHARD_FOLDER = re.compile(r"(?P<split>[A-Za-z0-9][A-Za-z0-9_-]{0,63})(\.(?P<generation>\d+))?\Z")
-SHARD_FILE = re.compile(r"shard_\d{5,}\.(bin|docs|turns|weights|origins|strings|json)(\.tmp)?\Z")
+SHARD_FILE = re.compile(
+    r"shard_\d{5,}\.(bin|docs|turns|weights|origins|strings|records|objects|json)(\.tmp)?\Z"
+)
 
 
 class BuildTarget:
@@ -130,7 +131,7 @@ class BuildTarget:
             self._filesystem.remove(plan_path)
             self._filesystem.sync_dir(self._build)
         self._remove_leftovers()
-        plan: dict[str, Any] = {"facts": asdict(self._facts), "replaces": replaces}
+        plan: dict[str, Any] = {"facts": self._facts.as_json(), "replaces": replaces}
         if self._note is not None:
             plan["note"] = dict(self._note)
         self._filesystem.write_whole(plan_path, canonical_bytes(plan))
@@ -147,7 +148,7 @@ class BuildTarget:
                 where=self._build / PLAN_NAME,
                 remedy="pass restart=True to begin anew",
             )
-        differing = _differing(facts, asdict(self._facts))
+        differing = _differing(facts, self._facts.as_json())
         if differing and self.has_finished_work():
             raise MismatchError(
                 "an unfinished build of something else is here",
@@ -233,7 +234,7 @@ class BuildTarget:
         entry = record.entry(stem)
         sizes = {kind: file_bytes(record.facts, entry, kind) for kind in record.facts.kinds}
         whole = all(_size(folder / f"{stem}.{kind}") == size for kind, size in sizes.items())
-        ours = not _differing(asdict(record.facts), asdict(self._facts))
+        ours = not _differing(record.facts.as_json(), self._facts.as_json())
         same = ours and (record.split, record.number) == (split, number)
         return record if whole and same else None
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from tokenreel.display import count_of, named, never_raising
 from tokenreel.errors import InputError
+from tokenreel.store.document_records import Records
 from tokenreel.store.manifest import Facts
 from tokenreel.store.origins import Origins
 from tokenreel.text.provenance import Provenance
@@ -21,7 +23,8 @@ class DocumentBatch:
 
     ids: integers [total]; offsets: int64 [n + 1], from 0.
     turns: TURN [total turns], starts counted from their document's first token,
-    with turn_offsets int64 [n + 1]. weights: [total]. provenance: n of them.
+    with turn_offsets int64 [n + 1]. weights: [total]. provenance: n of them. records: n objects,
+    or None for a document without; kept as JSON.
     """
 
     ids: np.ndarray
@@ -30,6 +33,7 @@ class DocumentBatch:
     turn_offsets: np.ndarray | None = None
     weights: np.ndarray | None = None
     provenance: Sequence[Provenance | None] | None = None
+    records: Records | Sequence[Mapping[str, Any] | None] | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -37,9 +41,8 @@ class DocumentBatch:
     @never_raising
     def __repr__(self) -> str:
         counts = [count_of(len(self), "document"), count_of(len(self.ids), "token")]
-        kept = [
-            name for name in ("turns", "weights", "provenance") if getattr(self, name) is not None
-        ]
+        optional = ("turns", "weights", "provenance", "records")
+        kept = [name for name in optional if getattr(self, name) is not None]
         return named("DocumentBatch", [*counts, *kept])
 
     def part(self, start: int, stop: int) -> DocumentBatch:
@@ -56,6 +59,7 @@ class DocumentBatch:
             turn_offsets=turn_offsets,
             weights=None if self.weights is None else self.weights[first:last],
             provenance=None if self.provenance is None else self.provenance[start:stop],
+            records=None if self.records is None else self.records[start:stop],
         )
 
     def take(self, order: np.ndarray) -> DocumentBatch:
@@ -71,6 +75,7 @@ class DocumentBatch:
             turn_offsets=turn_offsets,
             weights=None if self.weights is None else _gather(self.weights, self.offsets, order)[0],
             provenance=_take_provenance(self.provenance, order),
+            records=None if self.records is None else _packed(self.records).take(order),
         )
 
     def cut(self, num_tokens: int) -> DocumentBatch:
@@ -105,7 +110,14 @@ def join_documents(parts: Sequence[DocumentBatch]) -> DocumentBatch:
         if first.weights is None
         else np.concatenate([part.weights for part in parts if part.weights is not None]),
         provenance=_join_provenance([part.provenance for part in parts]),
+        records=None
+        if first.records is None
+        else Records.join([_packed(part.records) for part in parts if part.records is not None]),
     )
+
+
+def _packed(records: Records | Sequence[Mapping[str, Any] | None]) -> Records:
+    return records if isinstance(records, Records) else Records.of(records)
 
 
 def _take_provenance(
@@ -162,6 +174,11 @@ def check_documents(documents: DocumentBatch, facts: Facts) -> DocumentBatch:
             "provenance was given, but the store was declared without it",
             remedy="declare provenance=True when the writer is made",
         )
+    if documents.records is not None and not facts.records:
+        raise InputError(
+            "records were given, but the store was declared without them",
+            remedy="declare records=True when the writer is made",
+        )
     checked = replace(
         documents,
         offsets=_check_offsets(documents.offsets, len(documents.ids), name="offsets"),
@@ -169,6 +186,7 @@ def check_documents(documents: DocumentBatch, facts: Facts) -> DocumentBatch:
         turn_offsets=None
         if documents.turns is None
         else _check_offsets(documents.turn_offsets, len(documents.turns), name="turn_offsets"),
+        records=None if documents.records is None else _packed(documents.records),
     )
     _check_lengths(checked)
     _check_turns(checked)
@@ -196,6 +214,7 @@ def _check_lengths(documents: DocumentBatch) -> None:
         "weights": (len(documents.ids),),
         "provenance": (len(documents),),
         "turn_offsets": (len(documents) + 1,),
+        "records": (len(documents),),
     }
     for name, shape in expected.items():
         values = getattr(documents, name)

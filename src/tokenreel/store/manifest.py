@@ -46,6 +46,7 @@ class Facts:
     provenance: bool = False
     tokenizer: Mapping[str, Any] | None = None
     build: Mapping[str, Any] = field(default_factory=dict)
+    records: bool = False
 
     @property
     def token_dtype(self) -> np.dtype:
@@ -60,8 +61,22 @@ class Facts:
             ("weights", self.weights is not None),
             ("origins", self.provenance),
             ("strings", self.provenance),
+            ("records", self.records),
+            ("objects", self.records),
         )
         return ("bin", "docs", *(kind for kind, present in optional if present))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the facts as they are written: those of LATER_FACTS only where they say yes.
+
+        So a store that does not use them has the bytes and the fingerprint it always had.
+        """
+        facts = asdict(self)
+        return {name: facts[name] for name in facts if name not in LATER_FACTS or facts[name]}
+
+
+# Facts that came after the first stores of this version: absent means False.
+LATER_FACTS = frozenset({"records"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +95,11 @@ class ShardEntry:
     continues: bool
     docs_sha256: str
     record_sha256: str
+    records_bytes: int | None = None  # of its objects; None: the store keeps no records
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the entry as it is written; without records, without their size."""
+        return {key: getattr(self, key) for key in ENTRY_KEYS if getattr(self, key) is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +113,7 @@ class Manifest:
     @property
     def fingerprint(self) -> str:
         """SHA-256 over the content: the same wherever the store lies, another for another byte."""
-        return _fingerprint(asdict(self.facts), self._splits())
+        return _fingerprint(self.facts.as_json(), self._splits())
 
     def to_bytes(self) -> bytes:
         """Return the bytes of manifest.json."""
@@ -101,21 +121,19 @@ class Manifest:
             "format": FORMAT,
             "version": VERSION,
             "fingerprint": self.fingerprint,
-            "facts": asdict(self.facts),
+            "facts": self.facts.as_json(),
             "splits": self._splits(),
             "notes": dict(self.notes),
         }
         return canonical_bytes({**content, "sha256": digest(content)})
 
     def _splits(self) -> dict[str, list[dict[str, object]]]:
-        return {
-            name: [{key: getattr(entry, key) for key in ENTRY_KEYS} for entry in shards]
-            for name, shards in self.splits.items()
-        }
+        return {name: [entry.as_json() for entry in shards] for name, shards in self.splits.items()}
 
 
 MANIFEST_KEYS = {"format", "version", "sha256", "fingerprint", "facts", "splits", "notes"}
 ENTRY_KEYS = frozenset(item.name for item in fields(ShardEntry))
+RECORDS_KEYS = frozenset({"records_bytes"})  # of an entry, where the store keeps records
 
 
 def _fingerprint(facts: object, splits: Mapping[str, list[dict[str, object]]]) -> str:
@@ -145,6 +163,10 @@ def file_bytes(facts: Facts, entry: ShardEntry, kind: str) -> int:
             return entry.documents * 24
         case "strings":
             return entry.strings_bytes
+        case "records":
+            return (entry.documents + 1) * 8
+        case "objects":
+            return entry.records_bytes or 0
     raise ValueError(kind)
 
 
@@ -159,7 +181,7 @@ def read_manifest(path: Path) -> Manifest:
     splits = check.mapping(raw["splits"], "splits")
     manifest = Manifest(
         facts=facts,
-        splits={name: _parse_split(name, shards, check) for name, shards in splits.items()},
+        splits={name: _parse_split(name, shards, facts, check) for name, shards in splits.items()},
         notes=check.mapping(raw["notes"], "notes"),
     )
     if not splits or not all(splits.values()):
@@ -202,7 +224,10 @@ def parse_facts(raw: object, where: Path) -> Facts:
     """Check the facts of a store one by one."""
     check = Checker(where)
     facts = check.mapping(raw, "facts")
-    check.keys(facts, {item.name for item in fields(Facts)}, "facts")
+    later = {name for name in LATER_FACTS if name in facts}
+    check.keys(facts, {item.name for item in fields(Facts)} - LATER_FACTS | later, "facts")
+    for name in later:
+        check.one_of(facts[name], (True,), f"facts.{name}")
     check.one_of(facts["dtype"], tuple(TOKEN_DTYPES), "facts.dtype")
     for name in ("vocab_size", "block_bytes", "shard_bytes"):
         check.count(facts[name], f"facts.{name}", least=1)
@@ -220,12 +245,12 @@ def parse_facts(raw: object, where: Path) -> Facts:
     return Facts(**facts)
 
 
-def _parse_split(name: str, raw: object, check: Checker) -> tuple[ShardEntry, ...]:
+def _parse_split(name: str, raw: object, facts: Facts, check: Checker) -> tuple[ShardEntry, ...]:
     if not SPLIT_NAME.match(name):
         check.fail("splits", "names of letters, digits, _ and -", repr(name))
     shards = check.sequence(raw, f"splits.{name}")
     entries = tuple(
-        _parse_entry(item, f"splits.{name}[{i}]", check) for i, item in enumerate(shards)
+        _parse_entry(item, f"splits.{name}[{i}]", facts, check) for i, item in enumerate(shards)
     )
     for i, entry in enumerate(entries):
         after = entries[i + 1].documents if i + 1 < len(entries) else 0
@@ -234,10 +259,11 @@ def _parse_split(name: str, raw: object, check: Checker) -> tuple[ShardEntry, ..
     return entries
 
 
-def _parse_entry(raw: object, place: str, check: Checker) -> ShardEntry:
+def _parse_entry(raw: object, place: str, facts: Facts, check: Checker) -> ShardEntry:
     entry = check.mapping(raw, place)
-    check.keys(entry, ENTRY_KEYS, place)
-    for name in ("tokens", "documents", "turns", "strings_bytes"):
+    records = RECORDS_KEYS if facts.records else frozenset[str]()
+    check.keys(entry, ENTRY_KEYS - RECORDS_KEYS | records, place)
+    for name in ("tokens", "documents", "turns", "strings_bytes", *records):
         check.count(entry[name], f"{place}.{name}", least=0)
     for name in ("docs_sha256", "record_sha256"):
         if not isinstance(entry[name], str) or not HEX_DIGEST.match(entry[name]):

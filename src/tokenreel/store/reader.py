@@ -173,6 +173,8 @@ def open_shard(root: Path, entry: ShardEntry, facts: Facts, mode: str) -> Shard:
         weight_file=array("weights", weights) if weights else None,
         origin_file=array("origins", ORIGIN) if facts.provenance else None,
         string_file=array("strings", np.dtype(np.uint8)) if facts.provenance else None,
+        record_file=array("records", np.dtype("<u8")) if facts.records else None,
+        object_file=array("objects", np.dtype(np.uint8)) if facts.records else None,
         continues=entry.continues,
         mode=mode,
     )

@@ -12,11 +12,13 @@ from collections.abc import Callable, Hashable, Sequence, Set
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tokenreel.errors import DamageError, StoreError
 from tokenreel.store.document_index import DocumentIndex, check_index, find_documents
+from tokenreel.store.document_records import Records, check_records
 from tokenreel.store.file_arrays import ArrayFile
 from tokenreel.store.id_range import check_file_ids, check_id_range
 from tokenreel.store.mappings import MAPPINGS, check_descriptors, lazy
@@ -41,7 +43,7 @@ class IndexFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """Tokens and what belongs to them: documents, turns, weights, provenance.
+    """Tokens and what belongs to them: documents, turns, weights, provenance, records.
 
     `continues`: its last document goes on in the next shard. `id_limit`: tokens are refused
     from this id on, when they are first touched; None: they are not looked at.
@@ -54,6 +56,8 @@ class Shard:
     weight_file: ArrayFile | None = None
     origin_file: ArrayFile | None = None
     string_file: ArrayFile | None = None
+    record_file: ArrayFile | None = None
+    object_file: ArrayFile | None = None
     continues: bool = False
     mode: str = "mmap"
     id_limit: int | None = None
@@ -61,7 +65,9 @@ class Shard:
     def checking_ids(self, limit: int) -> Shard:
         """Return the same shard, which raises VocabularyError for an id of `limit` or more."""
         checked = copy(self)
-        checked.let_go({"tokens", "turns", "weights", "_strings"})  # which the other keeps
+        checked.let_go(
+            {"tokens", "turns", "weights", "_strings", "_records"}
+        )  # which the other keeps
         checked.__dict__["_checked"] = self.__dict__.get("_checked", set()) - {"ids"}
         object.__setattr__(checked, "id_limit", limit)
         return checked
@@ -79,7 +85,8 @@ class Shard:
     @property
     def files(self) -> tuple[ArrayFile, ...]:
         """Every array of the shard that has a file."""
-        optional = (self.turn_file, self.weight_file, self.origin_file, self.string_file)
+        optional = [self.turn_file, self.weight_file, self.origin_file, self.string_file]
+        optional += [self.record_file, self.object_file]
         return (self.token_file, *(file for file in optional if file is not None))
 
     @property
@@ -234,6 +241,30 @@ class Shard:
         records = self.origin_file.read(start, stop)
         where = self.string_file.path
         return [read_origin(record, self._strings, where=where) for record in records]
+
+    def record(self, number: int) -> dict[str, Any] | None:
+        """Return the record of the number-th document of the shard; None: none are kept."""
+        records = self.records
+        return None if records is None else records[number]
+
+    @property
+    def records(self) -> Records | None:
+        """The records of all documents of the shard; None where none are kept."""
+        if self.record_file is None or self.object_file is None:
+            return None
+        for file in (self.record_file, self.object_file) if self.mode == "mmap" else ():
+            _refuse_cut_off(file.path, file.file_bytes)
+        return self._records
+
+    @lazy
+    def _records(self) -> Records | None:
+        files = self.record_file, self.object_file
+        if files[0] is None or files[1] is None:
+            return None
+        offsets, text = (file.whole(self.mode) for file in files if file is not None)
+        where = files[0].path
+        self._once("records", lambda: check_records(offsets, num_bytes=len(text), where=where))
+        return Records(text=text, offsets=offsets, where=files[1].path)
 
     @lazy
     def _strings(self) -> np.ndarray:

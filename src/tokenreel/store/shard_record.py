@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from tokenreel.canonical import canonical_bytes, parse_canonical, read_limited
@@ -17,6 +17,7 @@ from tokenreel.errors import FormatError
 from tokenreel.store.block_writer import root_digest
 from tokenreel.store.manifest import (
     HEX_DIGEST,
+    RECORDS_KEYS,
     VERSION,
     Checker,
     Facts,
@@ -45,10 +46,13 @@ class ShardRecord:
     strings_bytes: int
     continues: bool
     blocks: Mapping[str, list[str]]
+    records_bytes: int | None = None
 
     def to_bytes(self) -> bytes:
         """Return the bytes of the record file."""
-        return canonical_bytes({"format": RECORD_FORMAT, "version": VERSION, **asdict(self)})
+        content = {item.name: getattr(self, item.name) for item in fields(self)}
+        content |= {"format": RECORD_FORMAT, "version": VERSION, "facts": self.facts.as_json()}
+        return canonical_bytes({key: content[key] for key in content if content[key] is not None})
 
     def entry(self, path: str) -> ShardEntry:
         """Return the shard's entry in the manifest; `path` is relative to the store."""
@@ -59,6 +63,7 @@ class ShardRecord:
             turns=self.turns,
             strings_bytes=self.strings_bytes,
             continues=self.continues,
+            records_bytes=self.records_bytes,
             docs_sha256=root_digest(self.blocks["docs"]),
             record_sha256=hashlib.sha256(self.to_bytes()).hexdigest(),
         )
@@ -73,10 +78,12 @@ def parse_record(data: bytes, *, where: Path) -> ShardRecord:
     """Check the bytes of a record; everything unknown or inconsistent raises FormatError."""
     raw = parse_canonical(data, where=where)
     check = Checker(where)
-    check.keys(raw, KEYS, "record")
+    check.keys(raw, KEYS | (RECORDS_KEYS & set(raw)), "record")
     check_version(raw, where, RECORD_FORMAT)
     facts = parse_facts(raw["facts"], where)
-    for name in ("number", "tokens", "documents", "turns", "strings_bytes"):
+    records = RECORDS_KEYS if facts.records else frozenset[str]()
+    check.keys(raw, KEYS | records, "record")
+    for name in ("number", "tokens", "documents", "turns", "strings_bytes", *records):
         check.count(raw[name], name, least=0)
     check.one_of(raw["continues"], (True, False), "continues")
     blocks = check.mapping(raw["blocks"], "blocks")

@@ -1,8 +1,8 @@
 """Write one shard: its files first, its record last.
 
-    shard_00000.bin   .docs  [.turns] [.weights] [.origins .strings]     durable, named
-    ── fsync of the folder ──
-    shard_00000.json                                                     durable, named
+    shard_00000.bin   .docs  [.turns] [.weights] [.origins .strings] [.records .objects]
+    ── durable, named; fsync of the folder ──
+    shard_00000.json                                                  durable, named
 
 A crash before the last rename leaves an unfinished shard that the next build
 writes again; after it, the shard is finished for good.
@@ -21,6 +21,7 @@ from tokenreel.errors import WriteError
 from tokenreel.filesystem import FileSystem
 from tokenreel.store.block_writer import BlockWriter
 from tokenreel.store.document_batch import DocumentBatch
+from tokenreel.store.document_records import Records
 from tokenreel.store.manifest import Facts
 from tokenreel.store.narrow import narrow_into
 from tokenreel.store.origins import OriginTable
@@ -50,6 +51,7 @@ class ShardWriter:
         self._facts = facts
         self._filesystem = filesystem
         self._origins = OriginTable()
+        self._records_bytes = 0
         self._files: dict[str, BlockWriter] = {}
         try:
             for kind in facts.kinds:
@@ -59,7 +61,8 @@ class ShardWriter:
                     filesystem=filesystem,
                     hasher=hasher,
                 )
-            self._files["docs"].write(np.zeros(1, OFFSET))
+            for kind in {"docs", "records"} & set(facts.kinds):
+                self._files[kind].write(np.zeros(1, OFFSET))
         except BaseException:
             self.abandon()
             raise
@@ -79,6 +82,8 @@ class ShardWriter:
             records, strings = self._origins.add(origins)
             self._files["origins"].write(records)
             self._files["strings"].write(strings)
+        if self._facts.records:
+            self._add_records(documents)
         self.num_tokens += len(documents.ids)
         self.num_documents += len(documents)
 
@@ -106,6 +111,15 @@ class ShardWriter:
         self._files["turns"].write(turns)
         self.num_turns += len(turns)
 
+    def _add_records(self, documents: DocumentBatch) -> None:
+        given = documents.records or [None] * len(documents)
+        records = given if isinstance(given, Records) else Records.of(given)
+        offsets = records.offsets.astype(np.int64)
+        moved = offsets[1:] - offsets[0] + self._records_bytes
+        self._files["records"].write(moved.astype(OFFSET))
+        self._files["objects"].write(records.text[int(offsets[0]) : int(offsets[-1])])
+        self._records_bytes += int(offsets[-1] - offsets[0])
+
     def finish(self, *, split: str, number: int, continues: bool) -> ShardRecord:
         """Make the shard durable and return its record."""
         for file in self._files.values():
@@ -122,6 +136,7 @@ class ShardWriter:
             turns=self.num_turns,
             strings_bytes=self._origins.strings_bytes,
             continues=continues,
+            records_bytes=self._records_bytes if self._facts.records else None,
             blocks={kind: file.digests for kind, file in self._files.items()},
         )
         self._write_record(record.to_bytes())

@@ -11,7 +11,6 @@ give must be what is there, or the build is refused as one of other documents.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 
 import numpy as np
 
@@ -113,6 +112,8 @@ class SplitWriter:
                 offsets=np.array([0, stop - start], np.int64),
                 weights=weights,
                 provenance=document.provenance,
+                # The rest of a document has no record of its own: an empty text.
+                records=document.records if start == 0 or not self._facts.records else [None],
             )
             self._shard().add(piece)
             if stop < length:
@@ -165,7 +166,7 @@ class SplitWriter:
             raise MismatchError(
                 "the documents added are not those that the unfinished build was begun with",
                 where=self._folder / shard_name(number),
-                differing=differing_fields(asdict(self._finished[number]), asdict(entry)),
+                differing=differing_fields(self._finished[number].as_json(), entry.as_json()),
                 remedy=SAME_AGAIN,
             )
         self.entries.append(entry)

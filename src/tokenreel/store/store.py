@@ -97,11 +97,11 @@ class Store:
         return named("Store", [repr(str(self.path)), *self._facts()], self._lines())
 
     def _repr_html_(self) -> str:
-        head = ("split", "documents", "tokens", "shards", "turns", "weights")
+        head = ("split", "documents", "tokens", "shards", "turns", "weights", "records")
         rows = []
         for name, split in self.splits.items():
             counts = (split.num_documents, split.num_tokens, len(split.shards))
-            rows.append((name, *counts, split.has_turns, split.has_weights))
+            rows.append((name, *counts, split.has_turns, split.has_weights, split.has_records))
         return table(f"Store {self.path}: {', '.join(self._facts())}", head, rows)
 
     def _facts(self) -> list[str]:
@@ -115,6 +115,7 @@ class Store:
             f"{count_of(split.num_tokens, 'token')}"
             + ", turns" * split.has_turns
             + ", weights" * split.has_weights
+            + ", records" * split.has_records
             for name, split in self.splits.items()
         ]
         return few(lines, "splits")

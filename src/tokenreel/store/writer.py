@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -64,6 +63,7 @@ class StoreWriter:
         turns: bool = False,
         weights: str | None = None,
         provenance: bool = False,
+        records: bool = False,
         tokenizer: Mapping[str, Any] | None = None,
         build: Mapping[str, Any] | None = None,
         replace: bool = False,
@@ -79,6 +79,7 @@ class StoreWriter:
             turns=turns,
             weights=weights,
             provenance=provenance,
+            records=records,
             tokenizer=tokenizer,
             build=build or {},
         )
@@ -106,6 +107,7 @@ class StoreWriter:
         turns: np.ndarray | None = None,
         weights: Sequence[float] | np.ndarray | None = None,
         provenance: Provenance | None = None,
+        record: Mapping[str, Any] | None = None,
     ) -> None:
         """Append one document; many at once are faster with `add_batch`."""
         array = np.asarray(ids) if len(ids) else np.empty(0, np.uint16)
@@ -117,6 +119,7 @@ class StoreWriter:
                 turn_offsets=None if turns is None else np.array([0, len(turns)], np.int64),
                 weights=None if weights is None else np.asarray(weights),
                 provenance=None if provenance is None else [provenance],
+                records=None if record is None else [record],
             ),
             split=split,
         )
@@ -263,7 +266,7 @@ def _facts(*, dtype: str | None, vocab_size: int, weights: str | None, **rest: A
 def _readable(facts: Facts) -> Facts:
     """Return the facts as they will be read again, or raise ConfigError where they cannot be."""
     try:
-        return parse_facts(_as_json(asdict(facts)), Path(MANIFEST_NAME))
+        return parse_facts(_as_json(facts.as_json()), Path(MANIFEST_NAME))
     except FormatError as error:
         raise ConfigError(
             f"the store could not be read again: {error.what}",
