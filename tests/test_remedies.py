@@ -6,11 +6,13 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from tokenreel import StoreWriter, build, open_store
+from tokenreel.builder.build_settings import BuildSettings
 from tokenreel.cli.flags import flag_of
 from tokenreel.cli.main import full_parser
 from tokenreel.cli.spoken import GIVEN, NAMED, in_flags, spoken
@@ -106,11 +108,12 @@ def test_every_keyword_of_build_is_a_flag_of_its_command() -> None:
 
 def test_the_help_of_build_says_of_every_keyword_its_meaning_choices_and_default() -> None:
     text = inspect.getdoc(build) or ""
+    hidden = {item.name: item.metadata["hidden"] for item in fields(BuildSettings)}
     for name, parameter in inspect.signature(build).parameters.items():
         entry = re.search(rf"^(?:\w+, )?{name}(?:, \w+)?\n((?:    .*\n?)+)", text, re.MULTILINE)
         assert entry, name
-        choices = choices_of(hints_of(build)[name])
-        assert [choice for choice in choices if f'"{choice}"' not in entry[1]] == []
+        unsaid = [c for c in choices_of(hints_of(build)[name]) if f'"{c}"' not in entry[1]]
+        assert unsaid == [*hidden[name]]
         has_default = parameter.default not in (inspect.Parameter.empty, None)
         assert "(default:" in " ".join(entry[1].split()) or not has_default or name == "watch"
 
