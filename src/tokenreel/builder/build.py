@@ -12,6 +12,7 @@ from typing import Any
 from tokenreel.builder.assemble import assemble
 from tokenreel.builder.build_plan import BuildPlan
 from tokenreel.builder.build_settings import BuildSettings, Choices
+from tokenreel.builder.chat_template import DATE, date_written, pick_template
 from tokenreel.builder.encode import Job
 from tokenreel.builder.engines.local import end_if_main_is_imported
 from tokenreel.builder.engines.runner import Runner
@@ -38,7 +39,6 @@ from tokenreel.layouts.open_store import open_store
 from tokenreel.progress import Progress, shown
 from tokenreel.store.store import Store
 from tokenreel.store.writer import StoreWriter
-from tokenreel.text.chats import Template, fitting_template, load_template
 from tokenreel.text.sources.source_protocol import TextSource
 from tokenreel.text.tokenizers import EndToken, Tokenizer, load_tokenizer
 
@@ -138,7 +138,10 @@ class _Opened:
     def given(self, settings: BuildSettings) -> dict[str, Any]:
         """Return the settings as they are kept with the build."""
         template = None if self.plan.template is None else self.plan.template.name
-        return settings_of(settings, self.source, template=template, end=self.end)
+        given = settings_of(settings, self.source, template=template, end=self.end)
+        given.pop(DATE, None)
+        written = date_written(self.plan.template)
+        return given if written is None else {**given, DATE: written}
 
     def facts(self, settings: BuildSettings) -> dict[str, Any]:
         """Return the facts of the new store."""
@@ -157,7 +160,7 @@ def _open(settings: BuildSettings) -> _Opened:
     source = open_inputs(settings)
     tokenizer = load_tokenizer(settings.tokenizer, engine=settings.tokenizer_engine)
     plan = BuildPlan(
-        template=_template(settings.template, tokenizer) if settings.is_chat else None,
+        template=pick_template(settings, tokenizer),
         **{item.name: getattr(settings, item.name) for item in dataclasses.fields(Choices)},
     )
     end = plan.end(tokenizer)
@@ -210,12 +213,6 @@ def _watched(
         yield summary
         bar.note(f"{account.documents:,} documents, {account.tokens_total:,} tokens")
         watch(account)
-
-
-def _template(template: str | Template | None, tokenizer: Tokenizer) -> Template:
-    if template is None:
-        return fitting_template(tokenizer)
-    return load_template(template) if isinstance(template, str) else template
 
 
 def _tokenizer_facts(tokenizer: Tokenizer, spec: object) -> dict[str, Any]:

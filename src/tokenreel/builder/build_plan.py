@@ -7,7 +7,7 @@ from typing import Any
 
 from tokenreel.builder.build_settings import Choices
 from tokenreel.config.settings import declared, identity_of
-from tokenreel.text.chats import Template
+from tokenreel.text.chats import ModelTemplate, Template
 from tokenreel.text.sources.source_protocol import TextSource
 from tokenreel.text.tokenizers import EndToken, Tokenizer, find_end, take_end
 
@@ -22,7 +22,7 @@ class BuildPlan(Choices):
     val_tokens and train_tokens are budgets, filled in this order.
     """
 
-    template: Template | None = declared(
+    template: Template | ModelTemplate | None = declared(
         None, "of chats; None: records are documents", identity=False
     )
 

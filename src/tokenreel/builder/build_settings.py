@@ -17,7 +17,7 @@ from tokenreel.config.settings import check_settings, declared, optional, settin
 from tokenreel.errors import ConfigError
 from tokenreel.progress import Progress
 from tokenreel.store.writer import SHARD_BYTES
-from tokenreel.text.chats import Template
+from tokenreel.text.chats import ModelTemplate, Template
 from tokenreel.text.sources import Spec
 from tokenreel.text.sources.read_options import FileKind, OnBad, ReadOptions
 from tokenreel.text.sources.retry import Backoff
@@ -25,7 +25,7 @@ from tokenreel.text.tokenizers import TokenizerSpec
 
 CHUNK_BYTES = 8 * 1024 * 1024
 Engine = Literal["local", "ray"]
-PolicyName = Literal["assistant", "last_assistant", "all"]
+PolicyName = Literal["assistant", "last_assistant", "each_answer", "last_answer", "all"]
 Shuffle = Literal["none", "buffer", "torch-buffer", "global"]
 TokenizerEngine = Literal["auto", "reference"]
 # The headings of settings in help(build) and "tokenreel build --help".
@@ -102,12 +102,25 @@ class InputSettings:
         "records are chats; in Python those of chats=… always are (default: they are documents)",
         group=CHATS,
     )
-    template: str | Template | None = declared(
+    template: str | Template | ModelTemplate | None = declared(
         None,
-        "chat template: a name or a TOML file (default: the built-in one whose control tokens "
-        "the tokenizer has)",
+        'chat template: a name, a TOML file, "model" for the tokenizer\'s own, or the folder, '
+        "tokenizer_config.json or chat_template.jinja of a model (default: the built-in one whose "
+        "control tokens the tokenizer has)",
         group=CHATS,
         identity=False,  # by its name and content, not by its path
+    )
+    template_arg: Mapping[str, Any] | None = declared(
+        None,
+        "argument of a model's own template, such as enable_thinking=false; repeat for more; in "
+        "Python an object with all of them (default: none)",
+        group=CHATS,
+    )
+    template_date: str | None = declared(
+        None,
+        "the date that a model's own template may write, such as 2026-07-26 (default: the day on "
+        "which the build was begun)",
+        group=CHATS,
     )
 
 
@@ -117,8 +130,9 @@ class Choices:
 
     policy: PolicyName | Mapping[str, float] = declared(
         "assistant",
-        'which turns are trained: "assistant", "last_assistant" or "all"; in Python also a '
-        "weight for each role (default: assistant)",
+        'which turns are trained: "assistant", "last_assistant" or "all"; "each_answer" makes a '
+        'document of every answer and what leads to it, "last_answer" of the last alone; in Python '
+        "also a weight for each role (default: assistant)",
         group=CHATS,
     )
     end_token: str | None = declared(
@@ -251,10 +265,11 @@ class BuildSettings(RunSettings, Choices, InputSettings):
         Choices.__post_init__(self)
         if self.chats is not None and self.chat is False:
             raise ConfigError("chats=… and chat=False exclude each other", remedy="leave out chat")
-        if self.template is not None and not self.is_chat:
-            raise ConfigError(
-                "template does not apply to documents", remedy="pass chat=True, or leave it out"
-            )
+        for name in ("template", "template_arg", "template_date"):
+            if getattr(self, name) is not None and not self.is_chat:
+                raise ConfigError(
+                    f"{name} does not apply to documents", remedy="pass chat=True, or leave it out"
+                )
 
     @property
     def is_chat(self) -> bool:

@@ -15,7 +15,7 @@ from tokenreel.builder.spill import HASH, Arrays
 from tokenreel.errors import InputError
 from tokenreel.store.narrow import narrow, narrow_ended
 from tokenreel.store.origins import ORIGIN, UNKNOWN_STRING, OriginTable
-from tokenreel.text.chats import Chat, Rendered, read_chat, render
+from tokenreel.text.chats import Chat, ModelTemplate, Rendered, by_answer, read_chat, render
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.sources.jsonl_columns import Columns
 from tokenreel.text.sources.record import Bad, Record, Skipped, Tally
@@ -81,7 +81,7 @@ class PieceMaker:
 
     def chats(self, batch: Sequence[Record], *, on_bad: str, skipped: Skipped) -> Piece | None:
         """Encode chats; those that cannot be used are counted as skipped if `on_bad` says so."""
-        chats = _read_chats(batch, on_bad, skipped)
+        chats = by_answer(_read_chats(batch, on_bad, skipped), policy=self._plan.policy)
         rendered = self._rendered(chats, on_bad, skipped)
         if rendered is None:
             return None
@@ -94,8 +94,10 @@ class PieceMaker:
         arrays |= self._origins(chats)
         text_bytes = np.array([sum(map(_num_bytes, texts)) for texts in contents], np.int64)
         dirt = _dirt(batch, {chat.provenance for chat in chats})
-        for chat in chats:
-            for part in chat.unrendered:
+        is_own = isinstance(self._plan.template, ModelTemplate)
+        left_out = rendered.unrendered if is_own else [chat.unrendered for chat in chats]
+        for chat, parts in zip(chats, left_out, strict=True):
+            for part in parts:
                 dirt.note(part, chat.provenance)
         return Piece(arrays=arrays, text_bytes=text_bytes, files=_files(chats), dirt=dirt)
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from tokenreel.builder.build_plan import BuildPlan
 from tokenreel.builder.encoded import PieceMaker
+from tokenreel.text.chats.model_template import ModelTemplate
 from tokenreel.text.chats.policy import turn_weights
 from tokenreel.text.chats.template import bind
 from tokenreel.text.sources.chain import Chained
@@ -27,7 +28,10 @@ MAX_SKIPPED = 100
 def check_first_record(source: TextSource, plan: BuildPlan, tokenizer: Tokenizer) -> None:
     """Raise what the build would raise over its template, its policy or its first record."""
     if plan.template is not None:
-        bind(plan.template, tokenizer)
+        if isinstance(plan.template, ModelTemplate):
+            plan.template.renderer(tokenizer).check()
+        else:
+            bind(plan.template, tokenizer)
         turn_weights(np.empty(0, np.uint8), np.zeros(1, np.int64), policy=plan.policy)
     head = _head(source)
     if not head.can_seek:

@@ -11,6 +11,7 @@ from tokenreel.builder.file_counts import FileCounts
 from tokenreel.builder.spill import Summary
 from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.text.chats import Policy
+from tokenreel.text.chats.policy import BY_ANSWER
 from tokenreel.text.turns import trained_lengths
 
 NUM_CLASSES = 64
@@ -156,7 +157,7 @@ class Account:
 
 def _untrained_reason(policy: Policy | None) -> str:
     """Return why no token of a chat is trained, in the words of the policy."""
-    if policy in ("assistant", "last_assistant"):
+    if policy in ("assistant", "last_assistant", *BY_ANSWER):
         return "no assistant turn that is trained"
     if policy == "all":
         return "no turn with a token in it"

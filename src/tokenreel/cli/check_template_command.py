@@ -7,7 +7,9 @@ import json
 from collections.abc import Sequence
 
 from tokenreel.cli.output import emit_text
+from tokenreel.errors import ConfigError
 from tokenreel.text.chats.check import CLAIMS, Finding, check_template
+from tokenreel.text.chats.model_template import ModelTemplate
 from tokenreel.text.chats.template import Template
 from tokenreel.text.chats.templates import BUILT_IN, fitting_template, load_template
 from tokenreel.text.tokenizers import load_tokenizer
@@ -32,6 +34,11 @@ def run(args: argparse.Namespace) -> int:
     tokenizer = load_tokenizer(args.tokenizer)
     named = args.template
     template = fitting_template(tokenizer) if named is None else load_template(named)
+    if isinstance(template, ModelTemplate):
+        raise ConfigError(
+            "check-template tries templates of TOML; a model's own is checked chat by chat",
+            where=template.where,
+        )
     findings = check_template(template, tokenizer)
     emit_text(args, _as_dict(template, findings), _as_text(template, findings))
     return 1 if findings else 0

@@ -8,6 +8,7 @@ The fields of a dataclass are the one place where they are said:
     provenance: bool = True                   --no-provenance
     end_token: str | None = "auto"            --end-token TEXT, --no-end-token
     shard_size: int | str, with size=True     --shard-size 128M
+    template_arg: Mapping[str, Any]           --template-arg NAME=VALUE, again for more
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import argparse
 import re
 import typing
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import MISSING, Field, fields
 from os import PathLike
 from typing import Any
@@ -23,6 +24,7 @@ from typing import Any
 from tokenreel.config.hints import choices_of, hints_of, parts_of
 from tokenreel.config.sizes import parse_size
 from tokenreel.errors import ConfigError
+from tokenreel.text.chats.model_template import parse_argument
 
 
 def size_argument(text: str) -> int:
@@ -78,6 +80,9 @@ def _add(parser: argparse._ActionsContainer, item: Field[Any], *, hint: Any, def
         if default is not True:
             parser.add_argument(flag_of(name), action="store_true", **settings)
         return
+    if any(typing.get_origin(part) is Mapping for part in parts_of(hint)) and not choices_of(hint):
+        parser.add_argument(flag_of(name), action=_Named, metavar="NAME=VALUE", **settings)
+        return
     read = size_argument if item.metadata["size"] else (kinds or [str])[0]
     choices = [choice for choice in choices_of(hint) if choice not in item.metadata["hidden"]]
     is_path = hint is Any or any(typing.get_origin(part) is PathLike for part in parts_of(hint))
@@ -87,6 +92,19 @@ def _add(parser: argparse._ActionsContainer, item: Field[Any], *, hint: Any, def
     if default not in (None, MISSING) and type(None) in typing.get_args(hint):
         none = {"dest": name, "action": "store_const", "const": None, "default": default}
         parser.add_argument(f"--no-{flag_of(name)[2:]}", help="none at all", **none)
+
+
+class _Named(argparse.Action):
+    """Take NAME=VALUE, once for each name; the value is JSON where it is, else text."""
+
+    def __call__(
+        self, parser: object, namespace: argparse.Namespace, values: Any, option: object = None
+    ) -> None:
+        try:
+            name, value = parse_argument(values)
+        except ConfigError as error:
+            raise argparse.ArgumentError(self, str(error)) from None
+        setattr(namespace, self.dest, {**(getattr(namespace, self.dest) or {}), name: value})
 
 
 def meaning_of(item: Field[Any]) -> str:

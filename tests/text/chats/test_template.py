@@ -186,6 +186,7 @@ def test_the_file_that_the_help_of_load_template_shows_is_a_template(tmp_path: P
     path = tmp_path / "mine.toml"
     path.write_text(textwrap.dedent(lines))
     template = load_template(path)
+    assert isinstance(template, Template)
     assert all(getattr(template, field) for field in Template.__slots__)
     tokenizer = byte_tokenizer(template.controls)
     chat = read_chat({"prompt": "q", "completion": "a"})

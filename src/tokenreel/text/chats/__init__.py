@@ -6,7 +6,8 @@ long is cut is in truncate.py.
 
 from tokenreel.text.chats.check import Finding, check_template
 from tokenreel.text.chats.messages import Chat, Message, ToolCall
-from tokenreel.text.chats.policy import Policy
+from tokenreel.text.chats.model_template import ModelTemplate
+from tokenreel.text.chats.policy import Policy, by_answer
 from tokenreel.text.chats.render import Rendered, render, render_prompt
 from tokenreel.text.chats.shapes import read_chat
 from tokenreel.text.chats.template import Control, Name, Template, Text, Wrapping
@@ -30,6 +31,7 @@ __all__ = [
     "Control",
     "Finding",
     "Message",
+    "ModelTemplate",
     "Name",
     "Policy",
     "Rendered",
@@ -37,6 +39,7 @@ __all__ = [
     "Text",
     "ToolCall",
     "Wrapping",
+    "by_answer",
     "check_template",
     "fitting_template",
     "load_template",

@@ -13,10 +13,9 @@ of the others begins.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,6 +33,7 @@ from tokenreel.text.chats.jinja_script import Conversation, Script
 from tokenreel.text.chats.jinja_tokens import Cutter, Places, Texts, assemble
 from tokenreel.text.chats.messages import Chat, Place
 from tokenreel.text.chats.policy import Policy, turn_weights
+from tokenreel.text.chats.render import Rendered
 from tokenreel.text.turns import ROLE_CODES, TURN
 
 if TYPE_CHECKING:
@@ -45,22 +45,8 @@ STRAYS = "answers that do not begin with the prompt that the template makes for 
 _REWRITTEN = ("tools", "documents", "tool_calls")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenderedChats:
-    """Chats as ids with their turns, end to end, as `render.Rendered` has them.
-
-    unrendered: for each chat what of it the template left out, in words.
-    """
-
-    ids: np.ndarray
-    offsets: np.ndarray
-    turns: np.ndarray
-    turn_offsets: np.ndarray
-    unrendered: Sequence[Sequence[str]] = field(default_factory=list)
-
-
 @lru_cache(maxsize=8)
-def renderer(template: ModelTemplate, tokenizer: Tokenizer) -> ModelRenderer:
+def renderer(template: ModelTemplate, tokenizer: Any) -> ModelRenderer:
     """Return the renderer of a template for a tokenizer; compiled once for both."""
     return ModelRenderer(template, tokenizer)
 
@@ -89,7 +75,7 @@ class ModelRenderer:
         for script in self._scripts.values():
             _ = script.program
 
-    def render(self, chats: Sequence[Chat], *, policy: Policy) -> RenderedChats:
+    def render(self, chats: Sequence[Chat], *, policy: Policy) -> Rendered:
         """Render chats to ids and a turn table."""
         texts, checks = Texts(), Checks()
         all_weights = _weights(chats, policy)
@@ -108,7 +94,7 @@ class ModelRenderer:
             turns = _turns(chat, made, weights, places)
             rows += turns
             num_turns.append(len(turns))
-        return RenderedChats(
+        return Rendered(
             ids=ids,
             offsets=offsets,
             turns=_table(rows),

@@ -19,10 +19,16 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
+from tokenreel.config.paths import usable_path
 from tokenreel.errors import ConfigError, FormatError
+
+if TYPE_CHECKING:
+    from tokenreel.text.chats.jinja_render import ModelRenderer
+    from tokenreel.text.tokenizers.tokenizer_protocol import Tokenizer
 
 VERSION = 1  # of what is rendered from the same template
 _SPECIAL = frozenset(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
@@ -44,6 +50,13 @@ class ModelTemplate:
     def uses_date(self) -> bool:
         """Whether the template writes a date of its own."""
         return any("strftime_now" in text for _, text in self.texts)
+
+    def renderer(self, tokenizer: Tokenizer) -> ModelRenderer:
+        """Return the template compiled for a tokenizer; MissingExtraError without jinja2."""
+        from tokenreel.text.chats.jinja_render import renderer  # jinja2 is an extra
+
+        compiled: ModelRenderer = renderer(self, cast(Any, tokenizer))
+        return compiled
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -118,13 +131,26 @@ def model_template(
     )
 
 
-def template_of_object(tokenizer: Any, **kept: Any) -> ModelTemplate | None:
-    """Return the template that a tokenizer of transformers has, None if it has none."""
+def own_template(
+    tokenizer: Any, *, args: Mapping[str, Any] | None = None, today: datetime.date | None = None
+) -> ModelTemplate:
+    """Return the template of a tokenizer, given by its path or as an object of transformers."""
+    if isinstance(tokenizer, (str, PathLike)) and usable_path(tokenizer).exists():
+        path = usable_path(tokenizer)
+        folder = path if path.is_dir() else path.parent
+        return load_model_template(folder, args=args, today=today)
     texts = getattr(tokenizer, "chat_template", None)
     if not isinstance(texts, (str, Mapping)) or not texts:
-        return None
-    special = {k: str(v) for k, v in tokenizer.special_tokens_map.items() if isinstance(v, str)}
-    return model_template(texts, special_tokens=special, where=type(tokenizer).__name__, **kept)
+        raise ConfigError(
+            "the tokenizer has no chat template of its own",
+            expected="the folder of a model's tokenizer, or an object of transformers with one",
+            actual=repr(tokenizer) if isinstance(tokenizer, str) else type(tokenizer).__name__,
+            remedy="name the template (template=…)",
+        )
+    special = {k: v for k, v in tokenizer.special_tokens_map.items() if isinstance(v, str)}
+    return model_template(
+        texts, special_tokens=special, args=args, today=today, where=type(tokenizer).__name__
+    )
 
 
 def parse_argument(text: str) -> tuple[str, Any]:

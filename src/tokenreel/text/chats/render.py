@@ -17,6 +17,7 @@ import numpy as np
 
 from tokenreel.errors import InputError
 from tokenreel.text.chats.messages import Chat, Message, Place
+from tokenreel.text.chats.model_template import ModelTemplate
 from tokenreel.text.chats.policy import Policy, turn_weights
 from tokenreel.text.chats.template import Bound, Template, bind
 from tokenreel.text.chats.token_layout import assemble, lay_out, turn_table
@@ -31,13 +32,15 @@ class Rendered:
     """Chats as ids with their turns, end to end.
 
     ids: uint32 [total]; offsets: int64 [chats + 1]; turns: TURN [turns], starts counted
-    from the first token of the turn's chat; turn_offsets: int64 [chats + 1].
+    from the first token of the turn's chat; turn_offsets: int64 [chats + 1]; unrendered: for
+    each chat what of it a model's own template left out, in words.
     """
 
     ids: np.ndarray
     offsets: np.ndarray
     turns: np.ndarray
     turn_offsets: np.ndarray
+    unrendered: Sequence[Sequence[str]] = ()
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -60,7 +63,7 @@ class Rendered:
 
 def render(
     chats: Sequence[Chat],
-    template: Template,
+    template: Template | ModelTemplate,
     *,
     tokenizer: Tokenizer,
     policy: Policy = "assistant",
@@ -69,19 +72,23 @@ def render(
     empty = next((chat for chat in chats if not chat.messages), None)
     if empty is not None:
         raise InputError("a chat without messages", where=str(empty.provenance))
+    if isinstance(template, ModelTemplate):
+        return template.renderer(tokenizer).render(chats, policy=policy)
     return _render(chats, bind(template, tokenizer), tokenizer=tokenizer, policy=policy)
 
 
 def render_prompt(
     messages: Iterable[Message],
-    template: Template,
+    template: Template | ModelTemplate,
     *,
     tokenizer: Tokenizer,
     tools: tuple[str, ...] = (),
 ) -> np.ndarray:
     """Return the ids a model is given to answer: the messages and the assistant's header."""
-    bound = bind(template, tokenizer)
     chat = Chat(messages=tuple(messages), tools=tools)
+    if isinstance(template, ModelTemplate):
+        return template.renderer(tokenizer).render_prompt(chat)
+    bound = bind(template, tokenizer)
     rendered = _render([chat], bound, tokenizer=tokenizer, policy="assistant")
     return np.concatenate((rendered.ids, bound.headers["assistant"].ids))
 

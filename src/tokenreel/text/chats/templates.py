@@ -1,4 +1,4 @@
-"""The templates that come with tokenreel, and those from a TOML file.
+"""The templates that come with tokenreel, those from a TOML file, and the way to a model's own.
 
 `ngpt` is role id + content + end-of-turn id, with a default system text; `chatml`
 and `llama3` follow the layouts of those names, with role names as ordinary text
@@ -11,14 +11,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from datetime import date
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 from tokenreel.config.config_file import read_toml
 from tokenreel.config.hints import did_you_mean
 from tokenreel.config.paths import usable_path
 from tokenreel.errors import ConfigError
+from tokenreel.text.chats.model_template import (
+    ModelTemplate,
+    is_model_template,
+    load_model_template,
+    own_template,
+)
 from tokenreel.text.chats.template import Control, Name, Part, Parts, Template, Text, Wrapping
 from tokenreel.text.tokenizers.end_of_text import SPELLINGS, TURN_END
 from tokenreel.text.tokenizers.specials import END_OF_TEXT, NGPT_SPECIALS, listed_controls
@@ -84,14 +91,42 @@ LLAMA3 = Template(
 BUILT_IN: Mapping[str, Template] = {template.name: template for template in (NGPT, CHATML, LLAMA3)}
 
 
-def load_template(name_or_file: str | PathLike[str]) -> Template:
-    """Return a built-in template by name, or the one a TOML file describes.
+@overload
+def load_template(name_or_file: Literal["ngpt", "chatml", "llama3"]) -> Template: ...
+
+
+@overload
+def load_template(
+    name_or_file: str | PathLike[str],
+    *,
+    tokenizer: object = None,
+    args: Mapping[str, Any] | None = None,
+    today: date | None = None,
+) -> Template | ModelTemplate: ...
+
+
+def load_template(
+    name_or_file: str | PathLike[str],
+    *,
+    tokenizer: object = None,
+    args: Mapping[str, Any] | None = None,
+    today: date | None = None,
+) -> Template | ModelTemplate:
+    """Return a template: a built-in one by name, that of a TOML file, or a model's own.
 
     name_or_file
-        "chatml", "llama3" or "ngpt"; or the path of a .toml file
+        "chatml", "llama3" or "ngpt"; the path of a .toml file; the folder of a model's
+        tokenizer, its tokenizer_config.json or chat_template.jinja (behind a colon the name of
+        one of several); or "model" for the template of the tokenizer
+    tokenizer
+        what "model" is taken from: a folder, a file in it, or a tokenizer of transformers
+    args
+        arguments of a model's own template, such as {"enable_thinking": False}
+    today
+        the date that a model's own template may write (default: today)
 
-    Returns a Template, which `tokenreel.build` takes as `template`; what is no template is a
-    ConfigError that names the nearest.
+    Returns a Template or a ModelTemplate, which `tokenreel.build` takes as `template`; what is no
+    template is a ConfigError that names the nearest.
 
     A file says what stands around each message, as a list of parts: a control token of the
     tokenizer, ordinary text, or the place of the message's name with the text before it. Only
@@ -123,14 +158,19 @@ def load_template(name_or_file: str | PathLike[str]) -> Template:
     'chatml'
     """
     name_or_file = os.fspath(name_or_file)
+    if name_or_file == "model":
+        return own_template(tokenizer, args=args, today=today)
     if name_or_file in BUILT_IN:
-        return BUILT_IN[name_or_file]
+        return _without_args(BUILT_IN[name_or_file], args)
     path = usable_path(name_or_file)
+    if is_model_template(path):
+        return load_model_template(path, args=args, today=today)
     if path.suffix != ".toml" and not path.is_file():
         raise ConfigError(
             f"no template {name_or_file!r}",
-            expected=f"one of {', '.join(BUILT_IN)}, or a .toml file",
-            remedy=did_you_mean(name_or_file, BUILT_IN),
+            expected=f"one of {', '.join(BUILT_IN)}, a .toml file, or the folder, "
+            "tokenizer_config.json or chat_template.jinja of a model's tokenizer",
+            remedy=did_you_mean(name_or_file, [*BUILT_IN, "model"]),
         )
     try:
         facts = read_toml(path)
@@ -138,7 +178,17 @@ def load_template(name_or_file: str | PathLike[str]) -> Template:
         raise ConfigError(
             f"not a template: {error.what}", where=path, expected=error.expected
         ) from error
-    return template_from(facts, where=str(path))
+    return _without_args(template_from(facts, where=str(path)), args)
+
+
+def _without_args(template: Template, args: Mapping[str, Any] | None) -> Template:
+    if args:
+        raise ConfigError(
+            f"the template {template.name!r} takes no arguments",
+            actual=", ".join(args),
+            remedy="arguments are for a model's own template, which is Jinja",
+        )
+    return template
 
 
 def fitting_template(tokenizer: Tokenizer) -> Template:
@@ -172,7 +222,7 @@ def fitting_template(tokenizer: Tokenizer) -> Template:
     )
 
 
-def specials_for(template: Template) -> tuple[str, ...]:
+def specials_for(template: Template | ModelTemplate) -> tuple[str, ...]:
     """Return the control tokens of a tokenizer that is made for a template.
 
     They begin with the end of a document, unless one of the template's own ends documents too.
@@ -180,6 +230,12 @@ def specials_for(template: Template) -> tuple[str, ...]:
     >>> specials_for(CHATML)
     ('<|endoftext|>', '<|im_start|>', '<|im_end|>')
     """
+    if isinstance(template, ModelTemplate):
+        raise ConfigError(
+            "a model's own template does not say what control tokens it needs",
+            where=template.where,
+            remedy="name them one by one (special=…), or use the model's own tokenizer",
+        )
     ends = {*SPELLINGS, TURN_END}.intersection(template.controls)
     return template.controls if ends else (END_OF_TEXT, *template.controls)
 
