@@ -23,8 +23,8 @@ from itertools import chain
 
 import numpy as np
 
+from tokenreel.canonical import canonical_json
 from tokenreel.errors import ConfigError
-from tokenreel.text.chats.messages import canonical_json
 from tokenreel.text.tokenizers.specials import listed_controls
 from tokenreel.text.tokenizers.tokenizer_protocol import Tokenizer
 from tokenreel.text.turns import ROLES
@@ -78,7 +78,7 @@ class Wrapping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """Say what stands around a message; a role without a header is refused.
+    """What stands around each message; a role without a header is refused.
 
     `lead` is put before every content and encoded with it: the place for a space.
     `end` is trained with the content, `header` and `tail` never are. Names are
