@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from tests.feed.making import recipe_of, write_store
-from tests.feed.test_damaged_tables import COLUMNS, WILD, column_of, damaged
+from tests.feed.test_kernel_tables import COLUMNS, WILD, column_of, damaged
 
 from tokenreel import native
 from tokenreel.errors import TokenreelError

@@ -19,12 +19,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 # What is quick, and what belongs to it when there is time.
-TESTS = ["tests/native/test_narrow.py", "tests/feed/test_gather.py"]
+TESTS = ["tests/store/test_narrow.py", "tests/feed/test_gather.py"]
 MORE_TESTS = [
     "tests/dropin/test_id_rows.py",
-    "tests/feed/test_damaged_tables.py",
+    "tests/feed/test_kernel_tables.py",
     "tests/native/test_any_within.py",
-    "tests/feed/test_assemble.py",
+    "tests/feed/test_row_maker.py",
 ]
 MORE_TESTS += ["tests/feed/test_threads.py", "tests/feed/test_denominators.py"]
 MORE_TESTS += ["tests/order/test_permutation.py", "tests/order/test_mixture.py"]

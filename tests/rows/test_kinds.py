@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from mypy import api
 from tests.feed.making import check_ledger, recipe_of, write_store
-from tests.feed.test_assemble import arrays_of, noise
+from tests.feed.test_row_maker import arrays_of, noise
 from tests.rows.planning import plan_of, rows_of
 
 import tokenreel

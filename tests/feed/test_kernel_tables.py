@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.feed.making import recipe_of, write_store
-from tests.feed.test_assemble import arrays_of, noise
+from tests.feed.test_row_maker import arrays_of, noise
 
 from tokenreel import native
 from tokenreel.errors import DamageError
