@@ -29,7 +29,7 @@ def table(sizes: list[tuple[int, int, int, float]]) -> tuple[np.ndarray, int]:
     start = 0
     for number, (head, content, tail, weight) in enumerate(sizes):
         length = head + content + tail
-        turns[number] = (start, length, head, tail, weight, ROLE_CODES["assistant"])
+        turns[number] = (start, length, head, tail, weight, ROLE_CODES["assistant"], 0, 0)
         start += length
     return turns, start
 
@@ -37,7 +37,7 @@ def table(sizes: list[tuple[int, int, int, float]]) -> tuple[np.ndarray, int]:
 def test_a_record_is_24_bytes_with_known_places() -> None:
     assert TURN.itemsize == 24
     assert TURN.fields is not None
-    assert [TURN.fields[name][1] for name in TURN.names or ()] == [0, 8, 12, 14, 16, 20]
+    assert [TURN.fields[name][1] for name in TURN.names or ()] == [0, 8, 12, 14, 16, 20, 21, 22]
 
 
 @given(SIZES, st.integers(0, 40), st.integers(0, 40))

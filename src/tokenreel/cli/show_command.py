@@ -70,7 +70,8 @@ def _draw(console: Console, facts: dict[str, Any]) -> None:
 
 
 def _draw_split(console: Console, name: str, split: dict[str, Any]) -> None:
-    extras = [kind for kind in ("turns", "weights", "provenance", "records") if split[kind]]
+    kinds = ("turns", "groups", "weights", "provenance", "records")
+    extras = [kind for kind in kinds if split[kind]]
     console.print(
         f"\n[bold]{escape(name)}[/bold]: {split['shards']:,} shards, {size(split['bytes'])}, "
         f"{split['tokens']:,} tokens, {count(split['documents'])} documents"

@@ -26,6 +26,7 @@ class SplitSummary:
     histogram: tuple[tuple[int, int], ...]
     lengths_sampled: bool
     has_turns: bool
+    has_groups: bool
     has_weights: bool
     has_provenance: bool
     has_records: bool
@@ -38,6 +39,7 @@ class SplitSummary:
             "bytes": self.num_bytes,
             "documents": self.num_documents,
             "turns": self.has_turns,
+            "groups": self.has_groups,
             "weights": self.has_weights,
             "provenance": self.has_provenance,
             "records": self.has_records,
@@ -81,6 +83,7 @@ def summarise(split: Split) -> SplitSummary:
         histogram=() if lengths is None else length_histogram(lengths),
         lengths_sampled=lengths is not None and len(lengths) < (split.num_documents or 0),
         has_turns=first.turn_file is not None,
+        has_groups=first.has_groups,
         has_weights=first.weight_file is not None,
         has_provenance=first.origin_file is not None,
         has_records=first.record_file is not None,

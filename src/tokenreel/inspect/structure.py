@@ -13,6 +13,7 @@ from tokenreel.store.manifest import Facts, Manifest, ShardEntry
 from tokenreel.store.origins import read_origin
 from tokenreel.store.reader import open_shard
 from tokenreel.store.shard import Shard
+from tokenreel.text.turns import find_bad_answer
 
 
 def check_shard_structure(
@@ -37,15 +38,40 @@ def _check_documents(shard: Shard) -> None:
 
 def _check_turns(shard: Shard) -> None:
     turns = shard.turns
-    if turns is None or shard.turn_file is None or not len(turns):
+    if turns is None or shard.turn_file is None:
         return
     starts = turns["start"].astype(np.int64)
     lasts = starts + np.maximum(turns["length"].astype(np.int64), 1) - 1
-    crossing = find_documents(shard.documents, starts) != find_documents(shard.documents, lasts)
+    owner = find_documents(shard.documents, starts)
+    crossing = owner != find_documents(shard.documents, lasts)
     if crossing.any():
         raise DamageError(
             f"turn {int(np.argmax(crossing)):,} crosses the border of its document",
             where=shard.turn_file.path,
+        )
+    _check_answers(shard, turns, owner, where=shard.turn_file.path)
+
+
+def _check_answers(shard: Shard, turns: np.ndarray, owner: np.ndarray, *, where: Path) -> None:
+    """Check that the answers of each group follow each other; other stores have none."""
+    if not shard.has_groups:
+        wrong = (turns["answer"] > 0) | (turns["label"] > 0)
+        bad = int(np.argmax(wrong)) if wrong.any() else None
+    else:
+        begins, ends = shard.documents.bounds(np.arange(len(shard.documents)))
+        bad = find_bad_answer(turns, owner, turns["start"].astype(np.int64) - begins[owner])
+        silent = np.setdiff1d(np.flatnonzero(ends > begins), owner)
+        if len(silent):
+            raise DamageError(
+                f"document {int(silent[0]):,} of the shard has no turn, so it is no group",
+                where=where,
+            )
+    if bad is not None:
+        raise DamageError(
+            f"turn {bad:,} fits into no group of answers",
+            where=where,
+            expected="answers 0, 1, 2, … of one label each" if shard.has_groups else "no groups",
+            actual=f"answer {turns['answer'][bad]}, label {turns['label'][bad]}",
         )
 
 

@@ -49,7 +49,7 @@ TARGETS = choices_of(Target)
 SHARDED = ("native", "flat")
 # What each layout has room for, beside the tokens.
 ROOM = {
-    "native": {"documents", "turns", "weights", "provenance", "records"},
+    "native": {"documents", "turns", "groups", "weights", "provenance", "records"},
     "episodes": {"documents", "turns", "weights"},
     "megatron": {"documents"},
     "flat": set[str](),
@@ -134,6 +134,7 @@ def convert(
         file_format=file_format,
         filesystem=filesystem,
     )
+    _refuse_lost_groups(job)
     left_out = _say_left_out(job)
     with shown(progress) as bar, _refusing_what_is_there(job.target):
         num_tokens, num_documents = _copy(job, bar)
@@ -152,6 +153,17 @@ def _check_arguments(to: str, *, dtype: str | None, shard_size: int | str | None
         raise ConfigError(
             f"the {to} layout has one file of a given dtype per split",
             remedy="leave out dtype and shard_size",
+        )
+
+
+def _refuse_lost_groups(job: _Job) -> None:
+    """Refuse a layout in which a rejected answer would be text like any other."""
+    if "groups" in _present(job.source) - ROOM[job.to]:
+        raise ConfigError(
+            f"the {job.to} layout cannot tell a preferred answer from a rejected one",
+            where=job.source.path,
+            expected="a store without groups of answers",
+            remedy='convert to "native", or build a store of the preferred answers alone',
         )
 
 
@@ -211,6 +223,7 @@ def _native_writer(job: _Job, carried: Carried) -> StoreWriter:
         dtype=job.dtype,
         shard_bytes=job.shard_bytes,
         turns=carried.turns,
+        groups=carried.turns and any(split.has_groups for split in source.splits.values()),
         weights=carried.weights,
         provenance=carried.provenance,
         records=carried.records,
@@ -264,6 +277,7 @@ def _present(source: Store) -> set[str]:
     present = {
         "documents": any(shard.index_file is not None for shard in shards),
         "turns": any(shard.turn_file is not None for shard in shards),
+        "groups": any(shard.has_groups for shard in shards),
         "weights": any(shard.weight_file is not None for shard in shards),
         "provenance": any(shard.origin_file is not None for shard in shards),
         "records": any(shard.record_file is not None for shard in shards),

@@ -14,7 +14,7 @@ from tokenreel.store.document_records import Records
 from tokenreel.store.manifest import Facts
 from tokenreel.store.origins import Origins
 from tokenreel.text.provenance import Provenance
-from tokenreel.text.turns import TURN
+from tokenreel.text.turns import TURN, find_bad_answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +190,7 @@ def check_documents(documents: DocumentBatch, facts: Facts) -> DocumentBatch:
     )
     _check_lengths(checked)
     _check_turns(checked)
+    _check_answers(checked, facts)
     _check_weights(checked.weights, facts)
     return checked
 
@@ -254,6 +255,38 @@ def _check_turns(documents: DocumentBatch) -> None:
             "a turn lies outside its document, overlaps the one before, or has a bad weight",
             where=f"document {number} of the batch, turn {turn - int(offsets[number])}",
             actual=turns[turn].item(),
+        )
+
+
+def _check_answers(documents: DocumentBatch, facts: Facts) -> None:
+    """Refuse turns of answers where the store has no groups, and groups that are none."""
+    turns, offsets = documents.turns, documents.turn_offsets
+    if turns is None or offsets is None:
+        return
+    counts = np.diff(offsets)
+    owner = np.repeat(np.arange(len(documents)), counts)
+    if not facts.groups:
+        turn = None
+        if turns["answer"].any() or turns["label"].any():
+            turn = int(np.argmax((turns["answer"] > 0) | (turns["label"] > 0)))
+        expected = "answer 0 and label 0, as the store was declared without groups"
+    else:
+        empty = np.flatnonzero((counts == 0) & (np.diff(documents.offsets) > 0))
+        if len(empty):
+            raise InputError(
+                "a group without turns", where=f"document {int(empty[0])} of the batch"
+            )
+        turn = find_bad_answer(turns, owner, turns["start"].astype(np.int64))
+        expected = (
+            "answers 0, 1, 2, … of one label each, none empty, whose first turns begin with them"
+        )
+    if turn is not None:
+        number = int(owner[turn])
+        raise InputError(
+            "a turn does not fit into a group of answers",
+            where=f"document {number} of the batch, turn {turn - int(offsets[number])}",
+            expected=expected,
+            actual=f"answer {turns['answer'][turn]}, label {turns['label'][turn]}",
         )
 
 

@@ -47,6 +47,7 @@ class Facts:
     tokenizer: Mapping[str, Any] | None = None
     build: Mapping[str, Any] = field(default_factory=dict)
     records: bool = False
+    groups: bool = False  # a document is a group of answers to one prompt (text/turns.py)
 
     @property
     def token_dtype(self) -> np.dtype:
@@ -76,7 +77,7 @@ class Facts:
 
 
 # Facts that came after the first stores of this version: absent means False.
-LATER_FACTS = frozenset({"records"})
+LATER_FACTS = frozenset({"records", "groups"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +240,8 @@ def parse_facts(raw: object, where: Path) -> Facts:
     check.mapping(facts["build"], "facts.build")
     if facts["block_bytes"] % 8:
         check.fail("facts.block_bytes", "a multiple of 8", facts["block_bytes"])
+    if "groups" in facts and not facts["turns"]:
+        check.fail("facts.groups", "turns, which say where answers begin", "none")
     largest = np.iinfo(facts["dtype"]).max + 1
     if facts["vocab_size"] > largest:
         check.fail("facts.vocab_size", f"<= {largest:,} for {facts['dtype']}", facts["vocab_size"])

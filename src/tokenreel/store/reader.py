@@ -175,6 +175,7 @@ def open_shard(root: Path, entry: ShardEntry, facts: Facts, mode: str) -> Shard:
         string_file=array("strings", np.dtype(np.uint8)) if facts.provenance else None,
         record_file=array("records", np.dtype("<u8")) if facts.records else None,
         object_file=array("objects", np.dtype(np.uint8)) if facts.records else None,
+        has_groups=facts.groups,
         continues=entry.continues,
         mode=mode,
     )

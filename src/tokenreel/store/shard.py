@@ -45,7 +45,8 @@ class IndexFile:
 class Shard:
     """Tokens and what belongs to them: documents, turns, weights, provenance, records.
 
-    `continues`: its last document goes on in the next shard. `id_limit`: tokens are refused
+    `has_groups`: documents are groups of answers, which the turns tell apart. `continues`: its
+    last document goes on in the next shard. `id_limit`: tokens are refused
     from this id on, when they are first touched; None: they are not looked at.
     """
 
@@ -58,6 +59,7 @@ class Shard:
     string_file: ArrayFile | None = None
     record_file: ArrayFile | None = None
     object_file: ArrayFile | None = None
+    has_groups: bool = False
     continues: bool = False
     mode: str = "mmap"
     id_limit: int | None = None

@@ -255,6 +255,11 @@ class Split:
         return all(shard.turn_file is not None for shard in self.shards)
 
     @property
+    def has_groups(self) -> bool:
+        """Whether documents are groups of answers to one prompt."""
+        return any(shard.has_groups for shard in self.shards)
+
+    @property
     def has_weights(self) -> bool:
         """Whether every shard has stored loss weights."""
         return all(shard.weight_file is not None for shard in self.shards)
@@ -300,7 +305,12 @@ class Split:
     def __repr__(self) -> str:
         counts = [(self.num_documents, "document"), (self.num_tokens, "token")]
         facts = [count_of(*count) for count in (*counts, (len(self.shards), "shard"))]
-        kept = {"turns": self.has_turns, "weights": self.has_weights, "records": self.has_records}
+        kept = {
+            "turns": self.has_turns,
+            "groups": self.has_groups,
+            "weights": self.has_weights,
+            "records": self.has_records,
+        }
         return named("Split", [repr(self.name), *facts, *(key for key in kept if kept[key])])
 
 

@@ -114,6 +114,7 @@ class Store:
             f"{name}: {count_of(split.num_documents, 'document')}, "
             f"{count_of(split.num_tokens, 'token')}"
             + ", turns" * split.has_turns
+            + ", groups" * split.has_groups
             + ", weights" * split.has_weights
             + ", records" * split.has_records
             for name, split in self.splits.items()

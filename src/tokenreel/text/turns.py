@@ -10,6 +10,15 @@ place a loss mask is made from.
        │ role ids │ content … end-of-turn     │ newline  │
        └──────────┴───────────────────────────┴──────────┘
          weight 0          `weight`             weight 0
+
+A document may be a group: several answers to one prompt, end to end, each with its prompt. Then
+`answer` numbers them, and the first turn of an answer begins with the answer's first token, so
+that the table says where one answer ends and the next begins:
+
+    answer     0      0 0           1      1 1
+               ├──────┼─────────────┼──────┼──────────┤
+               │ user │ assistant   │ user │ assistant│
+    label      1      1 1           2      2 2             (PREFERRED, REJECTED)
 """
 
 from __future__ import annotations
@@ -23,12 +32,15 @@ ROLE_CODES = {name: code for code, name in enumerate(ROLES)}
 
 TURN = np.dtype(
     {
-        "names": ["start", "length", "head", "tail", "weight", "role"],
-        "formats": ["<u8", "<u4", "<u2", "<u2", "<f4", "u1"],
-        "offsets": [0, 8, 12, 14, 16, 20],
+        "names": ["start", "length", "head", "tail", "weight", "role", "answer", "label"],
+        "formats": ["<u8", "<u4", "<u2", "<u2", "<f4", "u1", "u1", "u1"],
+        "offsets": [0, 8, 12, 14, 16, 20, 21, 22],
         "itemsize": 24,
     }
 )
+MAX_ANSWERS = 256  # of a group: their numbers are bytes
+NO_LABEL, PREFERRED, REJECTED = range(3)
+LABELS = ("", "preferred", "rejected")
 
 
 def token_weights(turns: np.ndarray, num_tokens: int) -> np.ndarray:
@@ -67,8 +79,45 @@ def trained_lengths(turns: np.ndarray) -> np.ndarray:
     return np.where(turns["weight"] > 0, np.maximum(inner, 0), 0)
 
 
+def answer_begins(turns: np.ndarray, owner: np.ndarray) -> np.ndarray:
+    """Return the numbers of the turns that begin an answer, int64.
+
+    `owner` is the document of each turn, [turns].
+
+    >>> turns = np.zeros(4, TURN)
+    >>> turns["answer"] = [0, 0, 1, 0]
+    >>> answer_begins(turns, np.array([0, 0, 0, 1])).tolist()
+    [0, 2, 3]
+    """
+    begins = np.ones(len(turns), bool)
+    begins[1:] = (owner[1:] != owner[:-1]) | (turns["answer"][1:] != turns["answer"][:-1])
+    return np.flatnonzero(begins)
+
+
+def find_bad_answer(turns: np.ndarray, owner: np.ndarray, offsets: np.ndarray) -> int | None:
+    """Return the number of the first turn that fits into no group, or None.
+
+    `owner` is the document of each turn, `offsets` counts its start from that document's first
+    token, both int64 [turns]. The answers of a document are numbered 0, 1, 2, …; the first begins
+    with the document; none is empty; all turns of an answer have its label.
+    """
+    begins = answer_begins(turns, owner)
+    first = np.ones(len(begins), bool)  # answers that are the first of their document
+    first[1:] = owner[begins[1:]] != owner[begins[:-1]]
+    number, start = turns["answer"][begins].astype(np.int64), offsets[begins]
+    bad = first & ((number != 0) | (start != 0))
+    bad[1:] |= ~first[1:] & ((np.diff(number) != 1) | (np.diff(start) <= 0))
+    labels = turns["label"]
+    wrong = labels > REJECTED
+    wrong[begins[bad]] = True
+    # The label of each turn against that of the turn which begins its answer.
+    answers = np.diff(np.append(begins, len(turns)))
+    wrong |= labels != np.repeat(labels[begins], answers)
+    return int(np.argmax(wrong)) if wrong.any() else None
+
+
 def told_turns(turns: np.ndarray) -> list[str]:
-    """Return each turn in words: who spoke, and how many tokens.
+    """Return each turn in words: who spoke, and how many tokens; in a group, in which answer.
 
     >>> turns = np.zeros(1, TURN)
     >>> turns["length"], turns["head"], turns["weight"], turns["role"] = 4, 1, 1.0, 2
@@ -76,10 +125,14 @@ def told_turns(turns: np.ndarray) -> list[str]:
     ['assistant 4 (3 trained)']
     """
     told = []
+    is_group = bool(turns["answer"].any() or turns["label"].any())
     for turn, trained in zip(turns, trained_lengths(turns).tolist(), strict=True):
         code = int(turn["role"])
         role = ROLES[code] if code < len(ROLES) else f"role {code}"
-        told.append(f"{role} {turn['length']:,}{f' ({trained:,} trained)' if trained else ''}")
+        label = LABELS[int(turn["label"])] if turn["label"] < len(LABELS) else ""
+        answer = f"answer {int(turn['answer']) + 1}{f', {label}' if label else ''}: " * is_group
+        spoken = f" ({trained:,} trained)" if trained else ""
+        told.append(f"{answer}{role} {turn['length']:,}{spoken}")
     return told
 
 
