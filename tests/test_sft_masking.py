@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from niels_gpt.cache import SFTExampleDataset
 from niels_gpt.format import sft_loss_mask_for_ids
-from tokenreel.errors import ConfigError, MismatchError
-from tokenreel.dropin.caches.chat_ids import assistant_mask
 from tokenreel.dropin.caches.cache_parts import SpecialIds
+from tokenreel.dropin.caches.chat_ids import assistant_mask
+from tokenreel.errors import ConfigError, MismatchError
 
 SYS, USR, ASST, EOT = 1, 2, 3, 4
 A, B = 30, 31

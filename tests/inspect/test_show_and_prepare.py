@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tokenreel import StoreWriter, open_store
+from tokenreel.dropin.mapped.prepare import prepare
 from tokenreel.errors import VocabularyError
 from tokenreel.inspect.installation import examine
-from tokenreel.dropin.mapped.prepare import prepare
 from tokenreel.inspect.store_facts import describe, length_histogram, sample_lengths
 
 MakeStore = Callable[..., Path]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenreel.errors import DamageError
 from tokenreel.config.paths import natural_key
+from tokenreel.errors import DamageError
 from tokenreel.layouts.listing import list_folder
 
 
