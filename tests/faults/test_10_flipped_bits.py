@@ -55,7 +55,8 @@ def test_a_flipped_bit_of_an_index_shows_at_open(full: Path) -> None:
 def test_a_flipped_bit_of_any_other_file_is_found_by_verify(full: Path) -> None:
     whole = corpus_of(open_store(full))
     files = sorted(file for file in full.glob("*/*") if file.suffix not in (".docs", ".json"))
-    assert {file.suffix for file in files} == {".bin", ".turns", ".weights", ".origins", ".strings"}
+    kinds = (".bin", ".turns", ".weights", ".origins", ".strings", ".records", ".objects")
+    assert {file.suffix for file in files} == set(kinds)
     for file in files[: len(files) // 4]:
         for position in flips(file, 13):
             verdict = verify_store(full, threads=1)

@@ -14,6 +14,7 @@ from mypy import api
 from tests.feed.making import check_ledger, recipe_of, write_store
 from tests.feed.test_row_maker import arrays_of, noise
 from tests.rows.planning import plan_of, rows_of
+from tests.rows.test_prompts import write_prompts
 
 import tokenreel
 from tokenreel import Feed, Source, native, open_store
@@ -131,7 +132,10 @@ def test_a_new_kind_of_row_is_fed_with_and_without_a_kernel_table(tmp_path: Path
 @pytest.mark.parametrize("rows", NAMES)
 def test_the_ledger_of_every_kind_adds_up(tmp_path: Path, rows: Rows) -> None:
     lengths = [1] * 12 + [30, 5, 0, 12, 7, 60, 2, 9]
-    write_store(tmp_path / "s", lengths, sidecar="turns", shard_tokens=90)
+    if rows == "prompts":
+        write_prompts(tmp_path / "s", lengths, shard_bytes=180)
+    else:
+        write_store(tmp_path / "s", lengths, sidecar="turns", shard_tokens=90)
     (plan,) = Feed(recipe_of(Source(name="a", path=tmp_path / "s", rows=rows), seq_len=8)).plans
     check_ledger(plan, sum(lengths), plan.ledger["trained"])
 

@@ -7,7 +7,8 @@ import argparse
 from rich.console import Console
 from rich.markup import escape
 
-from tokenreel.cli.output import emit
+from tokenreel.canonical import canonical_json
+from tokenreel.cli.output import emit, printable
 from tokenreel.cli.recipe_option import add_recipe, open_feed
 from tokenreel.cli.tokenizer_option import add_tokenizer
 from tokenreel.feed.trace import Explained, Segment, check_within
@@ -43,6 +44,9 @@ def _draw(console: Console, explained: Explained) -> None:
             if segment.text is not None:
                 # repr, so that stored text cannot command the terminal
                 console.print(f"    {segment.text[:SHOWN_CHARACTERS]!r}", markup=False)
+            if segment.record is not None:
+                told = canonical_json(segment.record)[:SHOWN_CHARACTERS]
+                console.print(f"    record {printable(told)}", markup=False)
 
 
 def _describe(segment: Segment) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,7 +24,9 @@ class Batch:
     position_ids: int32, from 0 in each segment; source_ids: int32, [B] or [A, B], the number
     of each row's source in the recipe. A row that only fills up the shape is all padding and
     has source -1. document_ids, if asked for: int64, the number in its split of the document
-    that each input token belongs to, -1 for padding and where documents are not known.
+    that each input token belongs to, -1 for padding and where documents are not known. records,
+    if asked for: a list [B] or [A][B] of what the store keeps of each row's document; None for a
+    row that is padding, shows several documents, or whose store keeps nothing.
 
     shared: the names of the fields that are views of one row of memory which many batches have in
     common, and which nobody may write into; plain windows have such.
@@ -41,6 +43,7 @@ class Batch:
     position_ids: np.ndarray
     source_ids: np.ndarray
     document_ids: np.ndarray | None = None
+    records: list[Any] | None = field(default=None, repr=False)
     made_mask: np.ndarray | None = field(default=None, repr=False)  # attention_mask, if asked for
     shared: frozenset[str] = field(default=frozenset(), compare=False)
 

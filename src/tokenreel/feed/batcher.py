@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from tokenreel.feed.parts import Part, part_of
 from tokenreel.feed.plain import CommonFields
 from tokenreel.feed.recipe import Recipe
 from tokenreel.feed.row_maker import Assembler
+from tokenreel.feed.row_records import records_of
 from tokenreel.feed.watch import EpochWatch
 from tokenreel.order.deal import Deal
 from tokenreel.order.order import Located, Order
@@ -114,14 +116,23 @@ class Batcher:
         documents = None
         if "document_ids" in extra:
             documents = document_ids_of(self._plans, self._assembler.locate(step, seats), shape)
+        records = None
+        if "records" in extra:
+            records = records_of(self._plans, self._assembler.locate(step, seats), shape)
         return Batch(
             step=step,
             input_ids=_shaped(memory.input_ids, shape),
             labels=_shaped(memory.labels, shape),
             source_ids=_shaped(memory.source_ids, shape[:-1]),
             document_ids=documents,
+            records=records,
             **fields,
         )
+
+    def records(self, step: int, part: Part) -> list[Any]:
+        """Return what the stores keep of the documents of a rank's rows of a step."""
+        seats = part.seats(self.deal.num_rows_in(step))
+        return records_of(self._plans, self._assembler.locate(step, seats), part.shape)
 
     def locate(self, step: int) -> Located:
         """Return source, epoch and row of each row of a global step."""

@@ -30,6 +30,8 @@ def document_ids_of(
         # Pieces of a row lie end to end: where each begins is the sum of those before it.
         begins = np.cumsum(pieces.length) - pieces.length
         begins -= begins[pieces.row_offsets[:-1]][pieces.row]
+        if pieces.lead is not None:
+            begins += pieces.lead[pieces.row]
         flat = ragged_index(mine[pieces.row] * (seq_len + 1) + begins, pieces.length)
         ids.reshape(-1)[flat] = np.repeat(pieces.document, pieces.length)
     return np.ascontiguousarray(ids[:, :-1]).reshape(shape)

@@ -24,7 +24,7 @@ from tokenreel.feed.batcher import Batcher
 from tokenreel.feed.buffers import Allocate, Ring, checked
 from tokenreel.feed.denominators import Denominators
 from tokenreel.feed.prefetch import checked_threads
-from tokenreel.feed.recipe import Recipe
+from tokenreel.feed.recipe import Given, recipe_of
 from tokenreel.feed.run_end import Ending, beyond, find_ending
 from tokenreel.feed.shown_batch import ShownBatch, feed_html, load_tokenizer, told_feed
 from tokenreel.feed.sources import check_tokenizers, deal_rows, open_source, order_rows, plan_rows
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from tokenreel.text.tokenizers import Tokenizer
 
 TOKENIZER_REMEDY = "give the tokenizer that it was built with, or insist with force_tokenizer"
-Given = Recipe | str | PathLike[str]
 
 
 class Feed:
@@ -65,7 +64,7 @@ class Feed:
     """
 
     def __init__(self, recipe: Given, *, threads: int = 1, check_ids: bool | int = False) -> None:
-        self.recipe = _recipe_of(recipe)
+        self.recipe = recipe_of(recipe)
         self._threads = checked_threads(threads)
         self._check_ids = check_ids
         self.stores: tuple[Store, ...] = tuple(
@@ -129,7 +128,8 @@ class Feed:
         Only where rows end, with passes or max_epochs, there is no step behind the last.
         `out`, an earlier batch of the same shape that is no longer needed, lends its memory.
         Without, the memory of a batch that nobody holds any more is used again. `extra` fields
-        are made on request: document_ids, and attention_mask (else found when it is looked at).
+        are made on request: document_ids, records (what the store keeps of each row's document),
+        and attention_mask (else found when it is looked at).
         """
         batcher = self._batcher
         part = batcher.part(rank, world_size)
@@ -155,6 +155,16 @@ class Feed:
         memory = batcher.memory(len(seats), extra=extra)
         wanted = np.ascontiguousarray(seats, np.int64)
         return batcher.make_rows(step, wanted, shape, memory, extra=extra)
+
+    def records(self, step: int, *, rank: int = 0, world_size: int = 1) -> list[Any]:
+        """Return what the stores keep of the document of each row of batch(step, …): its record.
+
+        A list [B], or [A][B] with accumulation, such as the answers to a step's prompts; no token
+        is read. None stands for a row that is padding, shows several documents (see `explain`),
+        or whose store keeps no records.
+        """
+        self._check_step(step)
+        return self._batcher.records(step, self._batcher.part(rank, world_size))
 
     def locate(self, step: int) -> Located:
         """Return source, epoch and row of each row of a global step."""
@@ -383,17 +393,3 @@ class Feed:
         options = {"threads": self._threads, "check_ids": self._check_ids}
         sent = (self.recipe, options, self.state_dict(), self._is_placed)
         return reopened, (type(self), *sent)
-
-
-def _recipe_of(given: Given) -> Recipe:
-    if isinstance(given, Recipe):
-        return given
-    if isinstance(given, (str, PathLike)):
-        return Recipe.read(given)
-    raise ConfigError(
-        "bad recipe",
-        expected="a Recipe, or the path of a file with one",
-        actual=f"a {type(given).__name__}",
-        remedy="make one: Recipe(seq_len=…, global_batch_size=…, seed=…, "
-        "sources=[Source(name=…, path=…)])",
-    )

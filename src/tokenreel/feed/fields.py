@@ -15,11 +15,12 @@ FIELDS = (
     "attention_mask",
     "source_ids",
 )
-EXTRA = ("attention_mask", "document_ids")  # made on request alone
-ALL = (*FIELDS, "document_ids")
+EXTRA = ("attention_mask", "document_ids", "records")  # made on request alone
+ARRAYS = (*FIELDS, "document_ids")
+ALL = (*ARRAYS, "records")  # which are objects
 
 
-def known_fields(fields: Sequence[str], *, known: Sequence[str] = ALL) -> tuple[str, ...]:
+def known_fields(fields: Sequence[str], *, known: Sequence[str] = ARRAYS) -> tuple[str, ...]:
     """Return the fields; ConfigError names those that no batch has."""
     unknown = [name for name in fields if name not in known]
     if unknown:

@@ -58,6 +58,20 @@ class Gathered:
         self.segment_ids[numbers], self.position_ids[numbers] = 0, 0
         self.loss_weights[numbers] = 0
 
+    def move_right(self, numbers: np.ndarray, lead: np.ndarray) -> None:
+        """Move the rows with these numbers by `lead` slots each, into their padding."""
+        width = self.input_ids.shape[1]
+        # Slot s gets what was `lead` slots before it; the padding behind comes round to the front.
+        origin = (np.arange(width) - lead[:, None]) % width
+        for values in (
+            self.input_ids,
+            self.labels,
+            self.segment_ids,
+            self.position_ids,
+            self.loss_weights,
+        ):
+            values[numbers] = np.take_along_axis(values[numbers], origin, axis=1)
+
 
 def empty_rows(num_rows: int, seq_len: int) -> Gathered:
     """Return arrays for so many rows, not filled."""

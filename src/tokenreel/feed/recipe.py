@@ -16,6 +16,7 @@ from tokenreel.rows.kinds import KINDS, Rows, kinds_with
 
 Truncation = Literal["split", "keep_first", "keep_last", "whole_turns"]
 Packing = Literal["best_fit", "first_fit", "sequential"]
+Padding = Literal["left", "right"]
 Mode = Literal["mmap", "pread"]
 MAX_SEQ_LEN = 2**31 - 2  # the lengths of pieces, one token more, are int32
 MAX_BATCH_SIZE = 2**31 - 1
@@ -71,7 +72,7 @@ class Source:
             "what becomes of a document longer than a row (episodes, packed): split makes several "
             "rows of it, keep_first and keep_last cut it, whole_turns keeps the system turn and "
             "the last whole turns of a chat. None: whole_turns for chats; for others split where "
-            "packed, keep_first for episodes"
+            "packed, keep_first for episodes. Prompts are cut by keep_last or, with None, left out"
         ),
     )
     packing: Packing | None = field(
@@ -84,6 +85,24 @@ class Source:
     min_tokens: int | None = field(
         default=None,
         metadata=setting("shorter documents are left out (episodes). None: 2, the least possible"),
+    )
+    padding: Padding | None = field(
+        default=None,
+        metadata=setting(
+            "on which side of a prompt its row is padded (prompts). None: left, so that every row "
+            "ends where its answer begins",
+            identity=False,  # a setting of the plan, which the identity has
+        ),
+    )
+    repeats: int | None = field(
+        default=None,
+        metadata=setting(
+            "in how many rows side by side each prompt stands (prompts): the group of answers "
+            "that GRPO compares; must divide global_batch_size. None: 1",
+            least=1,
+            most=MAX_BATCH_SIZE,
+            identity=False,  # as padding
+        ),
     )
     layout: Layout | None = field(
         default=None, metadata=setting("the layout of the files. None: it is recognised")
@@ -227,8 +246,14 @@ class Recipe:
                 expected=f"a multiple of {self.grad_accum}",
                 actual=self.global_batch_size,
             )
+        _refuse_cut_groups(self)
         if self.passes is not None:
             _refuse_weights(self)
+
+    @property
+    def group_size(self) -> int:
+        """How many rows belong together: they stand side by side, and in one step."""
+        return self.sources[0].repeats or 1
 
     @classmethod
     def read(cls, path: str | PathLike[str], *, overrides: Sequence[str] = ()) -> Recipe:
@@ -240,6 +265,42 @@ class Recipe:
         folder = Path(path).parent
         sources = [replace(item, path=str(folder / item.path)) for item in recipe.sources]
         return replace(recipe, sources=sources)
+
+
+Given = Recipe | str | PathLike[str]
+
+
+def recipe_of(given: Given) -> Recipe:
+    """Return the recipe, read from its file if that is given; ConfigError for anything else."""
+    if isinstance(given, Recipe):
+        return given
+    if isinstance(given, (str, PathLike)):
+        return Recipe.read(given)
+    raise ConfigError(
+        "bad recipe",
+        expected="a Recipe, or the path of a file with one",
+        actual=f"a {type(given).__name__}",
+        remedy="make one: Recipe(seq_len=…, global_batch_size=…, seed=…, "
+        "sources=[Source(name=…, path=…)])",
+    )
+
+
+def _refuse_cut_groups(recipe: Recipe) -> None:
+    """Refuse sources whose prompts are repeated differently, and steps that would cut a group."""
+    repeats = {source.name: source.repeats or 1 for source in recipe.sources}
+    if len(set(repeats.values())) > 1:
+        raise ConfigError(
+            "sources with different repeats: a step could not be made of whole groups",
+            expected="the same repeats for all, and no rows but prompts beside them",
+            actual=", ".join(f"{name} {count}" for name, count in repeats.items()),
+        )
+    if recipe.global_batch_size % recipe.group_size:
+        raise ConfigError(
+            "the batch does not divide into the repeats of prompts",
+            expected=f"a multiple of {recipe.group_size}",
+            actual=recipe.global_batch_size,
+            remedy="global_batch_size counts rows: prompts of a step times repeats",
+        )
 
 
 def _refuse_weights(recipe: Recipe) -> None:

@@ -111,3 +111,5 @@ class Assembler:
         spans = spans_of(plan.split, pieces)
         shards, buffer, pieces = tokens_of(plan.split, pieces)
         gather(shards, pieces, rows, out_row=mine, buffer=buffer, spans=spans, pad_id=self._pad_id)
+        if pieces.lead is not None:
+            rows.move_right(mine, pieces.lead)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokenreel.display import Token, count_of, few, named, never_raising, table, token_rows
-from tokenreel.order.succession import Succession
 
 if TYPE_CHECKING:
     from tokenreel.feed.batch import Batch
@@ -165,12 +164,10 @@ def source_facts(feed: Feed) -> list[tuple[str, float, int, str, float, str]]:
     """Return name, share, rows, kind of rows, epochs so far and path of each source."""
     position = feed.step * feed.recipe.global_batch_size
     num_rows, epochs = [plan.num_rows for plan in feed.plans], feed.epoch_of(feed.step)
-    era = feed.order.era(position)
-    if isinstance(era.mixture, Succession):  # one source after the other: of the whole run
-        shares = [rows / sum(num_rows) for rows in num_rows]
-    else:
-        shares = era.mixture.schedule.shares_at(position - era.start).tolist()
+    shares = feed.order.shares_at(position)
+    if shares is None:  # one source after the other: of the whole run
+        shares = np.array(num_rows) / sum(num_rows)
     return [
         (item.name, share, rows, item.rows, epochs[item.name], str(item.path))
-        for item, share, rows in zip(feed.recipe.sources, shares, num_rows, strict=True)
+        for item, share, rows in zip(feed.recipe.sources, shares.tolist(), num_rows, strict=True)
     ]

@@ -9,6 +9,7 @@ from tokenreel.errors import ConfigError, MismatchError
 from tokenreel.feed.recipe import Recipe, Source
 from tokenreel.layouts.open_store import open_store
 from tokenreel.order.deal import Deal, deal_key
+from tokenreel.order.grouped_order import GroupedOrder
 from tokenreel.order.order import Order, SourceRows
 from tokenreel.order.schedule import Change, normalised, shares_of
 from tokenreel.rows.kinds import KINDS
@@ -84,7 +85,7 @@ def order_rows(recipe: Recipe, plans: Sequence[RowPlan]) -> Order:
     rows = [
         SourceRows(
             name=source.name,
-            num_rows=plan.num_rows,
+            num_rows=plan.num_rows // recipe.group_size,
             shuffle=source.shuffle,
             max_epochs=source.max_epochs if recipe.passes is None else recipe.passes,
         )
@@ -93,19 +94,25 @@ def order_rows(recipe: Recipe, plans: Sequence[RowPlan]) -> Order:
     if recipe.passes is not None:
         # By their sizes, so that all sources end with the pass.
         sizes = shares_of([item.num_rows for item in rows], temperature=1.0)
-        return Order(rows, shares=None if _is_in_order(recipe) else sizes, seed=recipe.seed)
+        order = Order(rows, shares=None if _is_in_order(recipe) else sizes, seed=recipe.seed)
+        return _in_groups(order, recipe)
     names = [source.name for source in recipe.sources]
     weights = {source.name: source.weight for source in recipe.sources}
+    num_groups = recipe.global_batch_size // recipe.group_size  # of a step
     changes = [
         Change(
-            start=phase.start_step * recipe.global_batch_size,
+            start=phase.start_step * num_groups,
             shares=normalised(phase.weights, names, temperature=recipe.temperature),
-            ramp=phase.ramp_steps * recipe.global_batch_size,
+            ramp=phase.ramp_steps * num_groups,
         )
         for phase in recipe.phases
     ]
     shares = normalised(weights, names, temperature=recipe.temperature)
-    return Order(rows, shares=shares, changes=changes, seed=recipe.seed)
+    return _in_groups(Order(rows, shares=shares, changes=changes, seed=recipe.seed), recipe)
+
+
+def _in_groups(order: Order, recipe: Recipe) -> Order:
+    return order if recipe.group_size == 1 else GroupedOrder(order, size=recipe.group_size)
 
 
 def deal_rows(recipe: Recipe, plans: Sequence[RowPlan]) -> Deal:
@@ -115,7 +122,12 @@ def deal_rows(recipe: Recipe, plans: Sequence[RowPlan]) -> Deal:
         num_rows = recipe.passes * sum(plan.num_rows for plan in plans)
     is_dealt = len(plans) > 1 and not (recipe.passes is not None and _is_in_order(recipe))
     key = deal_key(recipe.seed) if is_dealt else None
-    return Deal(batch_size=recipe.global_batch_size, num_rows=num_rows, key=key)
+    return Deal(
+        batch_size=recipe.global_batch_size,
+        num_rows=num_rows,
+        key=key,
+        group_size=recipe.group_size,
+    )
 
 
 def _is_in_order(recipe: Recipe) -> bool:

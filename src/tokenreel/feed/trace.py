@@ -6,11 +6,11 @@ disagree with it. `where` costs in proportion to its hits, not to the steps betw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,7 +37,8 @@ class Segment:
     """Tokens start to stop of a document in a row; `trained` of them are targets that weigh.
 
     Where documents are not known `document` is None, and start and stop count through the split.
-    `text` is there where a tokenizer was given.
+    `text` is there where a tokenizer was given; `record`, what else is known of the document,
+    where the store keeps it.
     """
 
     source: str
@@ -47,6 +48,7 @@ class Segment:
     trained: int
     provenance: Provenance | None
     text: str | None = None
+    record: Mapping[str, Any] | None = None
 
     @never_raising
     def __repr__(self) -> str:
@@ -59,7 +61,7 @@ class Segment:
     def as_dict(self) -> dict[str, object]:
         """Return the segment, ready for JSON."""
         origin = None if self.provenance is None else self.provenance.as_dict()
-        decoded = {} if self.text is None else {"text": self.text}
+        optional = {"text": self.text, "record": self.record}
         return {
             "source": self.source,
             "document": self.document,
@@ -67,7 +69,7 @@ class Segment:
             "stop": self.stop,
             "trained": self.trained,
             "provenance": origin,
-            **decoded,
+            **{name: value for name, value in optional.items() if value is not None},
         }
 
 
@@ -269,6 +271,7 @@ def _segments(
                 stop=start + length,
                 trained=trained,
                 provenance=None if document is None else split.provenance(document),
+                record=None if document is None else split.record(document),
             )
         )
     return segments

@@ -117,9 +117,9 @@ def share_curve(feed: Feed, *, stop_step: int, columns: int) -> tuple[list[int],
 def _shares(feed: Feed, start: int, stop: int) -> np.ndarray:
     """Return the shares in the middle of some steps, float64 [S]."""
     middle = (start + stop) * feed.recipe.global_batch_size // 2
-    era = feed.order.era(middle)
-    if isinstance(era.mixture, Mixture):
-        return era.mixture.schedule.shares_at(middle - era.start)
+    shares = feed.order.shares_at(middle)
+    if shares is not None:
+        return shares
     rows = rows_before(feed, stop) - rows_before(feed, start)  # one source after the other
     return rows / max(int(rows.sum()), 1)
 

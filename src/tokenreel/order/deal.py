@@ -25,7 +25,8 @@ VERSION = 1
 class Deal:
     """Steps of `batch_size` rows, the last one of what is left; `key` None: nothing is moved.
 
-    `num_rows` is the number of rows in the run; None: it has no end.
+    `num_rows` is the number of rows in the run; None: it has no end. Rows that belong together,
+    `group_size` of them, sit side by side: groups are dealt, and a step has whole ones.
 
     >>> deal = Deal(batch_size=4, num_rows=10, key=1)
     >>> deal.num_rows_in(2)
@@ -37,6 +38,7 @@ class Deal:
     batch_size: int
     num_rows: int | None = None
     key: int | None = None
+    group_size: int = 1
 
     def num_rows_in(self, step: int) -> int:
         """Return how many rows a step has; 0 beyond the end."""
@@ -55,20 +57,27 @@ class Deal:
 
     def _dealt(self, step: int) -> np.ndarray:
         """Return which row of a step, counted from its first, sits in each seat, int64."""
-        rows = np.arange(self.num_rows_in(step))
         if self.key is None:
-            return rows
-        hashed = scramble(rows, int(scramble(np.array(step), self.key)))
-        # The upper half of hash times seat + 1, in two steps that do not overflow.
-        sizes, half = (rows + 1).astype(np.uint64), np.uint64(32)
-        low = ((hashed & np.uint64(0xFFFFFFFF)) * sizes) >> half
-        others = (((hashed >> half) * sizes + low) >> half).tolist()
-        # From the last seat on each changes with one at random up to itself (Fisher and Yates).
-        dealt = rows.tolist()
-        for seat in range(len(dealt) - 1, 0, -1):
-            other = others[seat]
-            dealt[seat], dealt[other] = dealt[other], dealt[seat]
-        return np.array(dealt, np.int64)
+            return np.arange(self.num_rows_in(step))
+        size = self.group_size
+        groups = _shuffled(self.num_rows_in(step) // size, int(scramble(np.array(step), self.key)))
+        return (groups[:, None] * size + np.arange(size)).reshape(-1)
+
+
+def _shuffled(count: int, key: int) -> np.ndarray:
+    """Return the numbers from 0 to count, int64, each order of them equally likely."""
+    numbers = np.arange(count)
+    hashed = scramble(numbers, key)
+    # The upper half of hash times seat + 1, in two steps that do not overflow.
+    sizes, half = (numbers + 1).astype(np.uint64), np.uint64(32)
+    low = ((hashed & np.uint64(0xFFFFFFFF)) * sizes) >> half
+    others = (((hashed >> half) * sizes + low) >> half).tolist()
+    # From the last seat on each changes with one at random up to itself (Fisher and Yates).
+    dealt = numbers.tolist()
+    for seat in range(count - 1, 0, -1):
+        other = others[seat]
+        dealt[seat], dealt[other] = dealt[other], dealt[seat]
+    return np.array(dealt, np.int64)
 
 
 def deal_key(seed: int) -> int:

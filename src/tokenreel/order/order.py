@@ -160,6 +160,13 @@ class Order:
         settled = position - last.start >= schedule.starts[-1]
         return schedule.shares[-1] if settled else None
 
+    def shares_at(self, position: int) -> np.ndarray | None:
+        """Return the shares that hold at a position; None: sources come one after the other."""
+        era = self.era(position)
+        if isinstance(era.mixture, Succession):
+            return None
+        return era.mixture.schedule.shares_at(position - era.start)
+
     def counts(self, position: int) -> np.ndarray:
         """Return how many rows of each source come before a position, int64 [S]."""
         return self.era(position).counts(position)

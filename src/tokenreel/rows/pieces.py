@@ -21,7 +21,8 @@ class Pieces:
 
     row_offsets: int64 [rows + 1]. All others [pieces]: shard int64; start int64, the
     first token within the shard; length int64; document int64, its number in the split
-    (-1 where documents are not known); first bool, whether a segment begins here.
+    (-1 where documents are not known); first bool, whether a segment begins here. lead: int64
+    [rows], the empty slots in front of each row's first token; None: rows are padded behind.
     """
 
     row_offsets: np.ndarray
@@ -30,6 +31,7 @@ class Pieces:
     length: np.ndarray
     document: np.ndarray
     first: np.ndarray
+    lead: np.ndarray | None = None
 
     @property
     def num_rows(self) -> int:

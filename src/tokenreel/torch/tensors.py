@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from tokenreel.feed.batch import Batch
-from tokenreel.feed.fields import FIELDS, known_fields
+from tokenreel.feed.fields import ALL, FIELDS, known_fields
 
 TensorBatch = dict[str, torch.Tensor]
 
@@ -23,7 +23,7 @@ class Tensors:
     """Makes tensors of batches of one shape."""
 
     def __init__(self, fields: Sequence[str] = FIELDS) -> None:
-        self.fields = known_fields(fields)
+        self.fields = known_fields(fields, known=ALL)
         self._common: dict[str, tuple[np.ndarray, torch.Tensor]] = {}
 
     def __call__(self, batch: Batch) -> TensorBatch:
@@ -43,6 +43,8 @@ class Tensors:
             array = getattr(batch, name)
             if name in batch.shared:
                 made[name] = self._common_field(name, array)
+            elif name == "records":
+                made[name] = array  # a list of objects, in a dict that else has tensors
             else:
                 made[name] = torch.from_numpy(array)
         return made

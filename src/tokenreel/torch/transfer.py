@@ -84,7 +84,10 @@ class Transfer:
         """
         if self.device.type == "cpu":
             return batch
-        return {name: self._move(tensor) for name, tensor in batch.items()}
+        return {
+            name: self._move(tensor) if isinstance(tensor, torch.Tensor) else tensor  # records
+            for name, tensor in batch.items()
+        }
 
     def _move(self, tensor: torch.Tensor) -> torch.Tensor:
         if tensor.is_contiguous():
