@@ -58,7 +58,8 @@ def rows_of(
 def all_of(plan: Windows | Episodes) -> tuple[Any, ...]:
     """What a plan says: every row, the way back from every document, the account."""
     rows: Pieces = plan.pieces(np.arange(plan.num_rows))
-    columns = [getattr(rows, name).tolist() for name in Pieces.__slots__]
+    given = {name: getattr(rows, name) for name in Pieces.__slots__}
+    columns = {name: None if column is None else column.tolist() for name, column in given.items()}
     documents = range(plan.split.num_documents or 0)
     return plan.num_rows, columns, [plan.find(number) for number in documents], dict(plan.ledger)
 
