@@ -24,7 +24,11 @@ from datetime import date, datetime
 from types import BuiltinMethodType
 from typing import Any
 
-from tokenreel.errors import MissingExtraError
+import jinja2
+import jinja2.ext
+import jinja2.sandbox
+from jinja2 import nodes
+
 from tokenreel.text.chats.jinja_shadows import (
     GENERATION_START,
     GENERATION_STOP,
@@ -32,14 +36,6 @@ from tokenreel.text.chats.jinja_shadows import (
     Untracked,
     traced,
 )
-
-try:
-    import jinja2
-    import jinja2.ext
-    import jinja2.sandbox
-    from jinja2 import nodes
-except ImportError:
-    raise MissingExtraError("jinja2", extra="text", purpose="a model's chat template") from None
 
 MAX_STEPS = 1_000_000
 MAX_SECONDS = 20.0

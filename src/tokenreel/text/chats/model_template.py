@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from tokenreel.config.paths import usable_path
-from tokenreel.errors import ConfigError, FormatError
+from tokenreel.errors import ConfigError, FormatError, MissingExtraError
 
 if TYPE_CHECKING:
     from tokenreel.text.chats.jinja_render import ModelRenderer
@@ -53,8 +53,12 @@ class ModelTemplate:
 
     def renderer(self, tokenizer: Tokenizer) -> ModelRenderer:
         """Return the template compiled for a tokenizer; MissingExtraError without jinja2."""
-        from tokenreel.text.chats.jinja_render import renderer  # jinja2 is an extra
-
+        try:
+            from tokenreel.text.chats.jinja_render import renderer
+        except ImportError:
+            raise MissingExtraError(
+                "jinja2", extra="text", purpose="a model's chat template"
+            ) from None
         compiled: ModelRenderer = renderer(self, cast(Any, tokenizer))
         return compiled
 
@@ -241,7 +245,7 @@ def _json_texts(path: Path) -> dict[str, str]:
     if isinstance(found, list):
         named = [(e.get("name"), e.get("template")) for e in found if isinstance(e, dict)]
     texts = {n: t for n, t in named if isinstance(n, str) and isinstance(t, str)}
-    if len(texts) != len(found) or not texts:
+    if not texts or len(texts) != len(found):
         raise FormatError(
             "chat_template is no template",
             where=path,

@@ -1,0 +1,189 @@
+"""Templates from strangers: what they may call, how long they may take, how much they may write."""
+
+from __future__ import annotations
+
+import time
+from datetime import date
+from typing import Any
+
+import pytest
+
+from tokenreel.errors import ConfigError, InputError
+from tokenreel.text.chats import jinja_sandbox as sandbox
+from tokenreel.text.chats import read_chat, render
+from tokenreel.text.chats.model_template import model_template
+from tokenreel.text.tokenizers import byte_tokenizer
+
+BYTE = byte_tokenizer(["<|im_start|>", "<|im_end|>"])
+CHAT = read_chat(
+    {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
+)
+
+
+def written(text: str, **options: Any) -> str:
+    """Return what a template writes for a chat of which nothing is trained."""
+    template = model_template(text, today=date(2024, 7, 26), **options)
+    ids = render([CHAT], template, tokenizer=BYTE, policy={"user": 0.0}).ids
+    return BYTE.decode(ids)
+
+
+LOOPS = [
+    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "{% for a in range(99999) %}{% for b, c in {1: 2}.items() %}{% for d in range(99999) %}"
+    "{% endfor %}{% endfor %}{% endfor %}",
+    "{% macro f(n) %}{{ f(n - 1) if n }}{{ f(n - 1) if n }}{% endmacro %}{{ f(60) }}",
+    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "{% for a in [[1]] recursive %}{{ loop([[1]]) }}{% endfor %}",
+]
+EXPLODES = [
+    "{% for a in range(99999) %}{{ 'x' * 99999 }}{% endfor %}",
+    "{% set ns = namespace(x='x') %}{% for a in range(90) %}{% set ns.x = ns.x + ns.x %}"
+    "{% endfor %}",
+    "{% set ns = namespace(x='x') %}{% for a in range(90) %}{% set ns.x = ns.x ~ ns.x %}"
+    "{% endfor %}",
+    "{% set ns = namespace(x=[1]) %}{% for a in range(90) %}{% set ns.x = ns.x + ns.x %}"
+    "{% endfor %}",
+    "{{ 'x' * 9999999999 }}",
+    "{{ [1] * 9999999999 }}",
+    "{{ 9 ** 999999999 }}",
+    "{% set ns = namespace(x=9) %}{% for a in range(99) %}{% set ns.x = ns.x * ns.x %}{% endfor %}",
+    "{{ '%999999999d' % 1 }}",
+    "{{ '%*d' % (999999999, 1) }}",
+    "{{ '{:999999999}'.format(1) }}",
+    "{{ '{:{}}'.format(1, 999999999) }}",
+    "{{ '%999999999d' | format(1) }}",
+    "{{ 'x' | center(999999999) }}",
+    "{{ 'x'.ljust(999999999) }}",
+    "{{ 'x'.zfill(999999999) }}",
+    "{{ '\\n' | indent(999999999) }}",
+    "{{ [1] | batch(999999999, 'x') | list }}",
+    "{{ range(9) | slice(999999999) | list }}",
+    "{% set x = 'x' * 99999 %}{{ x.replace('', x) }}",
+    "{% set x = 'x' * 99999 %}{{ x | replace('x', x) }}",
+    "{% set x = 'x' * 99999 %}{{ x.join(range(99999) | map('string')) }}",
+    "{% set x = 'x' * 99999 %}{{ range(99999) | list | join(x) }}",
+    "{{ {'a': [1]} | tojson(indent=999999999) }}",
+    "{{ 'a\\t'.expandtabs(999999999) }}",
+    "{{ 'a'.translate({97: 'x' * 999999}) }}",
+    "{{ range(999999999) }}",
+]
+
+
+@pytest.mark.parametrize("text", [*LOOPS, *EXPLODES])
+def test_a_template_that_loops_or_explodes_is_given_up(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "MAX_STEPS", 20_000)
+    begun = time.process_time()
+    with pytest.raises(InputError, match=r"given up|recursion|Range too big|too many values"):
+        written(text)
+    assert time.process_time() - begun < 20
+
+
+def test_steps_are_counted_and_timed() -> None:
+    budget = sandbox.Budget()
+    for _ in range(sandbox.MAX_STEPS):
+        budget.step()
+    with pytest.raises(sandbox.Unbounded, match="1,000,000 steps or 20 seconds"):
+        budget.step()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ messages.append(1) }}",
+        "{{ messages.__class__.__mro__ }}",
+        "{{ messages[0].update({'role': 'system'}) }}",
+        "{{ (namespace(_x=1))._x }}",
+        "{{ namespace().__init__.__globals__ }}",
+        "{{ lipsum() }}",
+        "{{ [1] | random }}",
+        "{% include 'x' %}",
+    ],
+)
+def test_what_the_sandbox_forbids_is_refused(text: str) -> None:
+    with pytest.raises((InputError, ConfigError)):
+        written(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ ''.__class__ }}",
+        "{{ raise_exception.__globals__ }}",
+        "{{ '{0.__class__}'.format(1) }}",
+        "{{ strftime_now.__self__ }}",
+        "{{ messages.__len__ }}",
+    ],
+)
+def test_what_python_keeps_behind_underscores_is_not_there(text: str) -> None:
+    assert written(text) == ""
+
+
+def test_a_chat_is_not_changed_by_its_template() -> None:
+    before = repr(CHAT)
+    written("{% set m = messages[0] %}{% for x in messages %}{{ x.content }}{% endfor %}")
+    assert repr(CHAT) == before
+
+
+def test_a_refusal_has_the_words_of_the_template() -> None:
+    with pytest.raises(InputError, match="the template refuses the chat: Roles must alternate!"):
+        written("{{ raise_exception('Roles must alternate!') }}")
+
+
+def test_a_template_that_fails_is_an_error_of_the_chat_with_its_words() -> None:
+    with pytest.raises(
+        InputError, match=r"fails on the chat: .*'dict object' has no attribute 'x'"
+    ):
+        written("{{ messages[0].x.y }}")
+    with pytest.raises(InputError, match=r"fails on the chat: .*division"):
+        written("{{ 1 / 0 }}")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{% if %}", "line 1: not a chat template"),
+        ("\n\n{{ x | nofilter }}", "line 3: not a chat template: No filter named 'nofilter'"),
+        ("{{ (((" * 50_000, "not a chat template"),
+        ("{% autoescape true %}{{ x }}{% endautoescape %}", "escapes HTML"),
+        ("x" * 1_000_001, "expected at most 1,000,000 characters, got 1,000,001"),
+    ],
+)
+def test_what_is_no_template_is_an_error_that_says_where(text: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        written(text, where="chat_template.jinja")
+    assert words in str(caught.value)
+    assert "chat_template.jinja" in str(caught.value)
+
+
+def test_the_globals_and_filters_are_those_of_transformers() -> None:
+    text = (
+        "{{ strftime_now('%d %b %Y') }} {{ dict(a=1) | tojson }} {{ '<é>' | tojson }} "
+        "{% set ns = namespace(a=1) %}{% set ns.a = 2 %}{{ ns.a }} "
+        "{% for x in range(9) %}{% if x == 1 %}{% continue %}{% endif %}"
+        "{% if x == 3 %}{% break %}{% endif %}{{ x }}{% endfor %}"
+        "{{ {'b': 1, 'a': [1]} | tojson(indent=2, sort_keys=true) }}"
+        "{{ 'abc'[1:] ~ 1 ~ none ~ true }}{{ ['a', 'b'] | join(', ') }}{{ 'a-b'.split('-') }}"
+        "{{ 'x%sy' % 3 }}{{ '{}-{:>4}'.format(1, 2) }}{{ 'ab' | replace('b', 'c') | upper }}"
+        "{{ 'a' | center(5) }}|{{ 3 * 'ab' }}{{ 2 ** 10 }}{{ 7 % 4 }}{{ [1] + [2] }}"
+    )
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    [expected], _ = render_jinja_template([[{"role": "user", "content": "a"}]], chat_template=text)
+    here = written(text)
+    today = date.today().strftime("%d %b %Y")
+    assert here.replace("26 Jul 2024", today) == expected
+    assert here.startswith("26 Jul 2024")
+
+
+def test_a_variable_that_is_set_between_marks_does_not_leave_them() -> None:
+    text = (
+        "{% set x = 1 %}{% for m in messages %}{% generation %}{% set x = 2 %}{{ x }}"
+        "{% endgeneration %}{{ x }}{% endfor %}"
+    )
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    messages = [{"role": m.role, "content": m.content} for m in CHAT.messages]
+    [expected], _ = render_jinja_template([messages], chat_template=text)
+    assert written(text) == expected
