@@ -145,7 +145,8 @@ class _Opened:
 
     def facts(self, settings: BuildSettings) -> dict[str, Any]:
         """Return the facts of the new store."""
-        return {
+        groups = {"groups": True} if self.plan.pairs else {}
+        return groups | {
             "vocab_size": self.tokenizer.vocab_size,
             "shard_bytes": settings.shard_size,
             "turns": self.plan.is_chat,
@@ -161,6 +162,7 @@ def _open(settings: BuildSettings) -> _Opened:
     tokenizer = load_tokenizer(settings.tokenizer, engine=settings.tokenizer_engine)
     plan = BuildPlan(
         template=pick_template(settings, tokenizer),
+        pairs=bool(settings.pairs),
         **{item.name: getattr(settings, item.name) for item in dataclasses.fields(Choices)},
     )
     end = plan.end(tokenizer)

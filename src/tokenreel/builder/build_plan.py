@@ -25,6 +25,7 @@ class BuildPlan(Choices):
     template: Template | ModelTemplate | None = declared(
         None, "of chats; None: records are documents", identity=False
     )
+    pairs: bool = declared(False, "whether records are groups of answers", identity=False)
 
     @property
     def is_chat(self) -> bool:
@@ -51,6 +52,8 @@ class BuildPlan(Choices):
         del facts["provenance"]  # a fact of the store, whoever wrote it
         if not self.shuffle.endswith("buffer"):
             facts["shuffle_buffer"] = None
+        if self.pairs:  # absent in others, which so keep the facts they always had
+            facts["pairs"] = True
         return facts | {
             "version": VERSION,
             "source": source.fingerprint(),

@@ -102,6 +102,13 @@ class InputSettings:
         "records are chats; in Python those of chats=… always are (default: they are documents)",
         group=CHATS,
     )
+    pairs: bool | None = declared(
+        None,
+        "records are preferences: prompt, chosen and rejected; prompt, completion and label; or "
+        "prompt and answers, the best first; each becomes one document, a group of answers "
+        "(default: they are not)",
+        group=CHATS,
+    )
     template: str | Template | ModelTemplate | None = declared(
         None,
         'chat template: a name, a TOML file, "model" for the tokenizer\'s own, or the folder, '
@@ -265,16 +272,22 @@ class BuildSettings(RunSettings, Choices, InputSettings):
         Choices.__post_init__(self)
         if self.chats is not None and self.chat is False:
             raise ConfigError("chats=… and chat=False exclude each other", remedy="leave out chat")
+        if self.pairs and self.policy == "each_answer":
+            raise ConfigError(
+                "policy each_answer makes several documents of a chat; an answer of a pair is one",
+                expected='a policy such as "assistant" or "last_answer"',
+            )
         for name in ("template", "template_arg", "template_date"):
             if getattr(self, name) is not None and not self.is_chat:
                 raise ConfigError(
-                    f"{name} does not apply to documents", remedy="pass chat=True, or leave it out"
+                    f"{name} does not apply to documents",
+                    remedy="pass chat=True or pairs=True, or leave it out",
                 )
 
     @property
     def is_chat(self) -> bool:
-        """Whether records are chats."""
-        return bool(self.chat) or self.chats is not None
+        """Whether records are chats, or groups of them."""
+        return bool(self.chat or self.pairs) or self.chats is not None
 
     def reading(self) -> dict[str, Any]:
         """Return how the sources are read, as far as it is said."""

@@ -134,7 +134,9 @@ class Encoder:
             trail.move(batch[0].provenance, batch[-1].provenance)
             if not self._job.plan.is_chat:
                 yield self._make.documents(batch)
-            elif piece := self._make.chats(batch, on_bad=chunk.on_bad, skipped=skipped):
+                continue
+            make = self._make.groups if self._job.plan.pairs else self._make.chats
+            if piece := make(batch, on_bad=chunk.on_bad, skipped=skipped):
                 yield piece
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from tokenreel.errors import InputError
 from tokenreel.store.narrow import narrow, narrow_ended
 from tokenreel.store.origins import ORIGIN, UNKNOWN_STRING, OriginTable
 from tokenreel.text.chats import Chat, ModelTemplate, Rendered, by_answer, read_chat, render
+from tokenreel.text.chats.group_render import render_groups
+from tokenreel.text.chats.messages import Message
+from tokenreel.text.chats.preferences import SAME_ANSWERS, Group, read_group
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.sources.jsonl_columns import Columns
 from tokenreel.text.sources.record import Bad, Record, Skipped, Tally
@@ -23,6 +27,7 @@ from tokenreel.text.tokenizers import Encoded, Tokenizer
 from tokenreel.text.tokenizers.checked_encoder import CheckedEncoder
 
 MEMORY = "(memory)"  # what provenance calls a place without a file
+Item = TypeVar("Item", Chat, Group)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,51 +86,79 @@ class PieceMaker:
 
     def chats(self, batch: Sequence[Record], *, on_bad: str, skipped: Skipped) -> Piece | None:
         """Encode chats; those that cannot be used are counted as skipped if `on_bad` says so."""
-        chats = by_answer(_read_chats(batch, on_bad, skipped), policy=self._plan.policy)
-        rendered = self._rendered(chats, on_bad, skipped)
+        chats = by_answer(
+            _read(read_chat, batch, on_bad, skipped, noun="chat"), policy=self._plan.policy
+        )
+        return self._piece(batch, chats, render, on_bad=on_bad, skipped=skipped)
+
+    def groups(self, batch: Sequence[Record], *, on_bad: str, skipped: Skipped) -> Piece | None:
+        """Encode groups of answers, each into one document; else as chats."""
+        groups = _read(read_group, batch, on_bad, skipped, noun="pair")
+        piece = self._piece(batch, groups, render_groups, on_bad=on_bad, skipped=skipped)
+        for group in groups:
+            if piece is not None and group.has_same_answers:
+                piece.dirt.note(SAME_ANSWERS, group.provenance)
+        return piece
+
+    def _piece(
+        self,
+        batch: Sequence[Record],
+        items: list[Item],
+        render_items: Callable[..., Rendered],
+        *,
+        on_bad: str,
+        skipped: Skipped,
+    ) -> Piece | None:
+        """Encode what was read of a batch; what cannot be rendered is taken out of `items`."""
+        rendered = self._rendered(items, render_items, on_bad, skipped)
         if rendered is None:
             return None
-        contents = [[message.content for message in chat.messages] for chat in chats]
-        first = chats[0].provenance
+        contents = [[said.content for said in _messages(item)] for item in items]
+        first = items[0].provenance
         self._encode.texts(["\n".join(contents[0])], place=lambda number: first)
         ids = narrow(rendered.ids, self._dtype, limit=self._tokenizer.vocab_size)
-        arrays = self._with_hashes({"ids": ids, "offsets": rendered.offsets})
+        arrays: Arrays = {"ids": ids, "offsets": rendered.offsets}
         arrays |= {"turns": rendered.turns, "turn_offsets": rendered.turn_offsets}
-        arrays |= self._origins(chats)
+        arrays = self._with_hashes(arrays) | self._origins(items)
         text_bytes = np.array([sum(map(_num_bytes, texts)) for texts in contents], np.int64)
-        dirt = _dirt(batch, {chat.provenance for chat in chats})
+        dirt = _dirt(batch, {item.provenance for item in items})
         is_own = isinstance(self._plan.template, ModelTemplate)
-        left_out = rendered.unrendered if is_own else [chat.unrendered for chat in chats]
-        for chat, parts in zip(chats, left_out, strict=True):
+        left_out = rendered.unrendered if is_own else [item.unrendered for item in items]
+        for item, parts in zip(items, left_out, strict=True):
             for part in parts:
-                dirt.note(part, chat.provenance)
-        return Piece(arrays=arrays, text_bytes=text_bytes, files=_files(chats), dirt=dirt)
+                dirt.note(part, item.provenance)
+        return Piece(arrays=arrays, text_bytes=text_bytes, files=_files(items), dirt=dirt)
 
-    def _rendered(self, chats: list[Chat], on_bad: str, skipped: Skipped) -> Rendered | None:
-        """Render the chats; those that cannot be rendered are taken out of the list."""
-        if not chats:
+    def _rendered(
+        self,
+        items: list[Item],
+        render_items: Callable[..., Rendered],
+        on_bad: str,
+        skipped: Skipped,
+    ) -> Rendered | None:
+        """Render chats or groups; those that cannot be rendered are taken out of the list."""
+        if not items:
             return None
+        settings = {
+            "template": self._plan.template,
+            "tokenizer": self._tokenizer,
+            "policy": self._plan.policy,
+        }
         try:
-            return self._render(chats)
+            return render_items(items, **settings)
         except InputError as error:
             if on_bad == "error" or error.where is None:
                 raise
         good = []
-        for chat in chats:
+        for item in items:
             try:
-                self._render([chat])
-                good.append(chat)
+                render_items([item], **settings)
+                good.append(item)
             except InputError as error:
-                skipped.add(_bad_chat(chat.provenance, error))
-        chats[:] = good
-        return self._render(chats) if chats else None
-
-    def _render(self, chats: Sequence[Chat]) -> Rendered:
-        if self._plan.template is None:
-            raise AssertionError("a chat build has a template")
-        return render(
-            chats, self._plan.template, tokenizer=self._tokenizer, policy=self._plan.policy
-        )
+                noun = "pair" if self._plan.pairs else "chat"
+                skipped.add(_bad(item.provenance, error, noun=noun))
+        items[:] = good
+        return render_items(items, **settings) if items else None
 
     def _document_arrays(self, encoded: Encoded) -> Arrays:
         limit, offsets = self._tokenizer.vocab_size, encoded.offsets
@@ -138,10 +171,10 @@ class PieceMaker:
 
     def _with_hashes(self, arrays: Arrays) -> Arrays:
         if self._plan.deduplicate:
-            arrays["hashes"] = _content_hashes(arrays["ids"], arrays["offsets"])
+            arrays["hashes"] = _content_hashes(arrays, with_answers=self._plan.pairs)
         return arrays
 
-    def _origins(self, batch: Sequence[Record] | Sequence[Chat]) -> Arrays:
+    def _origins(self, batch: Sequence[Record | Chat | Group]) -> Arrays:
         if not self._plan.provenance:
             return {}
         records, strings = OriginTable().add([item.provenance for item in batch])
@@ -168,7 +201,7 @@ def _spelled(text: str) -> bytes:
     return struct.pack("<I", len(data)) + data
 
 
-def _files(batch: Sequence[Record] | Sequence[Chat]) -> list[str]:
+def _files(batch: Sequence[Record | Chat | Group]) -> list[str]:
     return [item.provenance.file or MEMORY for item in batch]
 
 
@@ -181,25 +214,37 @@ def _dirt(batch: Sequence[Record], used: Set[Provenance] | None = None) -> Tally
     return tally
 
 
-def _read_chats(batch: Sequence[Record], on_bad: str, skipped: Skipped) -> list[Chat]:
-    chats = []
+def _messages(item: Chat | Group) -> list[Message]:
+    chats = item.answers if isinstance(item, Group) else (item,)
+    return [message for chat in chats for message in chat.messages]
+
+
+def _read(
+    read: Callable[[object, Provenance], Item],
+    batch: Sequence[Record],
+    on_bad: str,
+    skipped: Skipped,
+    *,
+    noun: str,
+) -> list[Item]:
+    items = []
     for record in batch:
         value = _value(record)
         try:
-            chats.append(read_chat(value, record.provenance))
+            items.append(read(value, record.provenance))
         except InputError as error:
             if on_bad == "error":
                 raise
-            skipped.add(_bad_chat(record.provenance, error))
-    return chats
+            skipped.add(_bad(record.provenance, error, noun=noun))
+    return items
 
 
-def _bad_chat(place: Provenance, error: InputError) -> Bad:
-    """Return a chat that is passed over; its reason is what is wrong, without where and which."""
+def _bad(place: Provenance, error: InputError, *, noun: str) -> Bad:
+    """Return a record that is passed over; its reason is what is wrong, without where and which."""
     what = error.what
     if what.startswith(("message ", "field ")):
         what = what.partition(": ")[2]
-    return Bad(reason=f"chat: {what.partition(':')[0]}", provenance=place, error=error)
+    return Bad(reason=f"{noun}: {what.partition(':')[0]}", provenance=place, error=error)
 
 
 def _text(record: Record) -> str:
@@ -217,7 +262,7 @@ def _value(record: Record) -> object:
         raise InputError(
             "the source gives documents, not chats",
             where=str(record.provenance),
-            remedy="leave out chat=True, or text_key",
+            remedy="leave out chat=True or pairs=True, or text_key",
         )
     return record.value
 
@@ -226,11 +271,21 @@ def _num_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def _content_hashes(ids: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Hash the ids of each document: equal text and structure, equal hash."""
-    data = ids.data
-    hashes = [
-        hashlib.blake2b(data[start:stop], digest_size=HASH.itemsize).digest()
-        for start, stop in pairwise(offsets.tolist())
+def _content_hashes(arrays: Arrays, *, with_answers: bool) -> np.ndarray:
+    """Hash the ids of each document: equal text and structure, equal hash.
+
+    `with_answers`: and where its answers begin, with their labels. The same answer may be
+    desirable here and undesirable there.
+    """
+    data, borders = arrays["ids"].data, list(pairwise(arrays["offsets"].tolist()))
+    hashers = [
+        hashlib.blake2b(data[start:stop], digest_size=HASH.itemsize) for start, stop in borders
     ]
-    return np.frombuffer(b"".join(hashes), HASH)
+    if with_answers:
+        turns = [arrays["turns"][name].astype("<i8") for name in ("start", "answer", "label")]
+        told = np.ascontiguousarray(np.stack(turns, axis=1))
+        for hasher, (first, last) in zip(
+            hashers, pairwise(arrays["turn_offsets"].tolist()), strict=True
+        ):
+            hasher.update(told[first:last].data)
+    return np.frombuffer(b"".join(hasher.digest() for hasher in hashers), HASH)

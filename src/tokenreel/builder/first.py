@@ -59,4 +59,5 @@ def _head(source: TextSource) -> TextSource:
 
 def _render(record: Record, plan: BuildPlan, tokenizer: Tokenizer, *, on_bad: str) -> None:
     maker = PieceMaker(plan, tokenizer, dtype=np.dtype(np.uint32))
-    maker.chats([record], on_bad=on_bad, skipped=Skipped())
+    make = maker.groups if plan.pairs else maker.chats
+    make([record], on_bad=on_bad, skipped=Skipped())

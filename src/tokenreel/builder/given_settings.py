@@ -52,6 +52,7 @@ def settings_of(
         name: value
         for name, value in chosen.items()
         if name not in unused and (value is not None or name == "end_token")
+        if not (name == "pairs" and not value)
     }
 
 

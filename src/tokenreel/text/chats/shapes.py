@@ -61,14 +61,37 @@ def read_chat(
     if not isinstance(record, Mapping):
         raise place.error("not a chat", expected="an object", actual=type_name(record))
     reader = _READERS[_shape_of(record, place) if shape is None else _checked(shape)]
-    messages = tuple(reader(record, place))
+    return _chat(reader(record, place), record, place)
+
+
+def read_answer(
+    record: Mapping, answer: object, *, prompt: object, field: str, provenance: Provenance = UNKNOWN
+) -> Chat:
+    """Return the chat of a prompt and one answer to it, each a text or a list of messages.
+
+    `record` has what else belongs to the chat (system, history, tools), `field` names the answer
+    in errors. What the prompt's messages say of their weight is not asked: they weigh 0.
+    """
+    place = Place(provenance=provenance)
+    asked = _asked(record, prompt, place)
+    answered = _side(answer, place.at(field), "assistant")
+    if not any(message.role == "assistant" for message in answered):
+        raise place.at(field).error(
+            "an answer without a message of the assistant",
+            expected="role assistant",
+            actual=", ".join(message.role for message in answered) or "no messages",
+        )
+    return _chat([*(replace(item, weight=0.0) for item in asked), *answered], record, place)
+
+
+def _chat(messages: Sequence[Message], record: Mapping, place: Place) -> Chat:
     if not messages:
         raise place.error("a chat without messages", remedy="leave the record out")
     tools = _tool_list(record, place)
     return Chat(
-        messages=messages,
+        messages=tuple(messages),
         tools=tuple(place.at(f"tools[{i}]").json(tool) for i, tool in enumerate(tools)),
-        provenance=provenance,
+        provenance=place.provenance,
         given=_for_templates(record, tools),
     )
 
@@ -122,8 +145,7 @@ def _read_instruction(record: Mapping, place: Place) -> list[Message]:
 
 
 def _read_prompt(record: Mapping, place: Place) -> list[Message]:
-    asked = _history(record, place) + _side(record.get("prompt"), place.at("prompt"), "user")
-    asked = _with_system(record, place, asked)
+    asked = _asked(record, record.get("prompt"), place)
     field, answer = _answer(record, place, ("completion", "response"))
     answered = _side(answer, place.at(field), "assistant")
     return [_untrained(message) for message in asked] + answered
@@ -135,6 +157,12 @@ _READERS: Mapping[str, Callable[[Mapping, Place], list[Message]]] = {
     "instruction": _read_instruction,
     "prompt": _read_prompt,
 }
+
+
+def _asked(record: Mapping, prompt: object, place: Place) -> list[Message]:
+    """Return what comes before an answer: system text, history, prompt."""
+    asked = _history(record, place) + _side(prompt, place.at("prompt"), "user")
+    return _with_system(record, place, asked)
 
 
 def _side(value: object, place: Place, role: str) -> list[Message]:
