@@ -19,13 +19,14 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime
 from types import BuiltinMethodType
 from typing import Any
 
 import jinja2
 import jinja2.ext
+import jinja2.runtime
 import jinja2.sandbox
 from jinja2 import nodes
 
@@ -51,6 +52,14 @@ _SEARCHES |= {"removeprefix", "removesuffix"}
 _PADS = {"center", "ljust", "rjust", "zfill"}
 # These leave behind what else there is of what they look for.
 _TAKES_ONE = {"partition", "rpartition", "removeprefix", "removesuffix"}
+
+
+_OF_DICTS = frozenset(dir(dict))
+_HARMLESS: Mapping[type, frozenset[str]] = {
+    str: frozenset(name for name in dir(str) if name[0] != "_" and not name.startswith("format")),
+    jinja2.runtime.LoopContext: frozenset(["index", "index0", "first", "last", "length"]),
+}
+_MISSING = object()
 
 
 class Unbounded(Exception):
@@ -141,6 +150,21 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
             kwargs.pop("_block_vars", None)
             return __self._call_text(__obj, args, kwargs)
         return super().call(__context, __obj, *args, **kwargs)
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """Return an attribute as the sandbox does, at once for what is harmless and common."""
+        kind = type(obj)
+        if kind is dict:
+            if attribute not in _OF_DICTS:  # so it is a key, or nothing
+                if attribute in obj:
+                    return obj[attribute]
+                return self.undefined(obj=obj, name=attribute)
+        elif attribute in _HARMLESS.get(kind, ()):
+            return getattr(obj, attribute)
+        elif kind is _Namespace and not attribute.startswith("_"):
+            value = getattr(obj, attribute, _MISSING)
+            return self.undefined(obj=obj, name=attribute) if value is _MISSING else value
+        return super().getattr(obj, attribute)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """Compute + * ** %, unless the result would be too large."""
