@@ -20,6 +20,7 @@ from tokenreel.builder.spill import Arrays, Spill, Summary
 from tokenreel.builder.torch_order import torch_permutation
 from tokenreel.seeds import derive_key, scramble, shuffled
 from tokenreel.store.document_batch import DocumentBatch, join_documents
+from tokenreel.store.document_records import Records
 from tokenreel.store.origins import Origins
 
 GLOBAL_BATCH = 4096
@@ -68,6 +69,7 @@ def assemble(
 ) -> Iterator[tuple[str, DocumentBatch]]:
     """Yield (split, documents) in their final order."""
     account.policy = plan.policy if plan.is_chat else None
+    account.expects_targets = not plan.prompts
     loaded = _load(summaries, spill, plan, plan.min_tokens + end_tokens, account)
     if plan.shuffle == "global":
         batches = _globally(loaded, spill, plan, account)
@@ -110,6 +112,9 @@ def read_documents(arrays: Arrays) -> DocumentBatch:
         turns=arrays.get("turns"),
         turn_offsets=arrays.get("turn_offsets"),
         provenance=Origins(arrays["origins"], arrays["strings"]) if has_origins else None,
+        records=Records(text=arrays["objects"], offsets=arrays["records"])
+        if "records" in arrays
+        else None,
     )
 
 

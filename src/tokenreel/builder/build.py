@@ -145,11 +145,11 @@ class _Opened:
 
     def facts(self, settings: BuildSettings) -> dict[str, Any]:
         """Return the facts of the new store."""
-        groups = {"groups": True} if self.plan.pairs else {}
-        return groups | {
+        later = {"groups": self.plan.pairs, "records": self.plan.prompts}
+        return {name: True for name, is_so in later.items() if is_so} | {
             "vocab_size": self.tokenizer.vocab_size,
             "shard_bytes": settings.shard_size,
-            "turns": self.plan.is_chat,
+            "turns": self.plan.has_turns,
             "provenance": self.plan.provenance,
             "tokenizer": _tokenizer_facts(self.tokenizer, settings.tokenizer),
             "build": self.plan.as_facts(self.source, self.tokenizer),
@@ -163,6 +163,8 @@ def _open(settings: BuildSettings) -> _Opened:
     plan = BuildPlan(
         template=pick_template(settings, tokenizer),
         pairs=bool(settings.pairs),
+        prompts=bool(settings.prompts),
+        prompt_key=settings.text_key if settings.prompts else None,
         **{item.name: getattr(settings, item.name) for item in dataclasses.fields(Choices)},
     )
     end = plan.end(tokenizer)

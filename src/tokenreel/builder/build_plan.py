@@ -26,15 +26,22 @@ class BuildPlan(Choices):
         None, "of chats; None: records are documents", identity=False
     )
     pairs: bool = declared(False, "whether records are groups of answers", identity=False)
+    prompts: bool = declared(False, "whether records are prompts", identity=False)
+    prompt_key: str | None = declared(None, "the field of the prompt", identity=False)
 
     @property
     def is_chat(self) -> bool:
         """Whether records are chats, rendered by a template."""
         return self.template is not None
 
+    @property
+    def has_turns(self) -> bool:
+        """Whether records are read whole and documents have turns: chats, groups, prompts."""
+        return self.is_chat or self.prompts
+
     def end(self, tokenizer: Tokenizer) -> EndToken | None:
         """Return the token that ends each document and what it is taken from, or None."""
-        if self.is_chat or self.end_token is None:
+        if self.has_turns or self.end_token is None:
             return None
         if self.end_token == "auto":
             return find_end(tokenizer)
@@ -54,6 +61,8 @@ class BuildPlan(Choices):
             facts["shuffle_buffer"] = None
         if self.pairs:  # absent in others, which so keep the facts they always had
             facts["pairs"] = True
+        if self.prompts:
+            facts["prompts"] = {"text_key": self.prompt_key}
         return facts | {
             "version": VERSION,
             "source": source.fingerprint(),

@@ -109,6 +109,13 @@ class InputSettings:
         "(default: they are not)",
         group=CHATS,
     )
+    prompts: bool | None = declared(
+        None,
+        "records are prompts without targets: prompt, messages or text, or the field that text_key "
+        "names; their other fields are kept as JSON. Rendered with chat or template, else plain "
+        "text (default: they are not)",
+        group=CHATS,
+    )
     template: str | Template | ModelTemplate | None = declared(
         None,
         'chat template: a name, a TOML file, "model" for the tokenizer\'s own, or the folder, '
@@ -277,6 +284,8 @@ class BuildSettings(RunSettings, Choices, InputSettings):
                 "policy each_answer makes several documents of a chat; an answer of a pair is one",
                 expected='a policy such as "assistant" or "last_answer"',
             )
+        if self.prompts:
+            self._refuse_targets()
         for name in ("template", "template_arg", "template_date"):
             if getattr(self, name) is not None and not self.is_chat:
                 raise ConfigError(
@@ -284,10 +293,22 @@ class BuildSettings(RunSettings, Choices, InputSettings):
                     remedy="pass chat=True or pairs=True, or leave it out",
                 )
 
+    def _refuse_targets(self) -> None:
+        """Raise ConfigError for what trains something, where prompts are built."""
+        if self.pairs:
+            raise ConfigError("prompts and pairs exclude each other", remedy="give one of them")
+        if self.policy != "assistant":
+            raise ConfigError(
+                "policy does not apply to prompts: nothing in them is trained",
+                actual=self.policy,
+                remedy="leave it out",
+            )
+
     @property
     def is_chat(self) -> bool:
-        """Whether records are chats, or groups of them."""
-        return bool(self.chat or self.pairs) or self.chats is not None
+        """Whether records are rendered by a template: chats, groups of them, prompts so asked."""
+        is_asked = bool(self.prompts) and self.template is not None
+        return bool(self.chat or self.pairs) or self.chats is not None or is_asked
 
     def reading(self) -> dict[str, Any]:
         """Return how the sources are read, as far as it is said."""

@@ -114,7 +114,7 @@ class Encoder:
         if chunk.part is None:
             return chunk.records
         source = self._job.source
-        columns = None if self._job.plan.is_chat else source.columns(chunk.part)
+        columns = None if self._job.plan.has_turns else source.columns(chunk.part)
         return source.read(chunk.part) if columns is None else columns
 
     def _pieces(
@@ -132,11 +132,9 @@ class Encoder:
             return
         for batch in _batches(records):
             trail.move(batch[0].provenance, batch[-1].provenance)
-            if not self._job.plan.is_chat:
+            if not self._job.plan.has_turns:
                 yield self._make.documents(batch)
-                continue
-            make = self._make.groups if self._job.plan.pairs else self._make.chats
-            if piece := make(batch, on_bad=chunk.on_bad, skipped=skipped):
+            elif piece := self._make.objects(batch, on_bad=chunk.on_bad, skipped=skipped):
                 yield piece
 
 

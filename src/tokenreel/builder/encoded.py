@@ -6,12 +6,19 @@ import hashlib
 import struct
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
 
 from tokenreel.builder.build_plan import BuildPlan
+from tokenreel.builder.prompt_items import (
+    PromptItem,
+    prompt_value,
+    read_prompt_item,
+    record_arrays,
+)
 from tokenreel.builder.spill import HASH, Arrays
 from tokenreel.errors import InputError
 from tokenreel.store.narrow import narrow, narrow_ended
@@ -20,6 +27,7 @@ from tokenreel.text.chats import Chat, ModelTemplate, Rendered, by_answer, read_
 from tokenreel.text.chats.group_render import render_groups
 from tokenreel.text.chats.messages import Message
 from tokenreel.text.chats.preferences import SAME_ANSWERS, Group, read_group
+from tokenreel.text.chats.prompt_render import render_prompts
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.sources.jsonl_columns import Columns
 from tokenreel.text.sources.record import Bad, Record, Skipped, Tally
@@ -27,7 +35,7 @@ from tokenreel.text.tokenizers import Encoded, Tokenizer
 from tokenreel.text.tokenizers.checked_encoder import CheckedEncoder
 
 MEMORY = "(memory)"  # what provenance calls a place without a file
-Item = TypeVar("Item", Chat, Group)
+Item = TypeVar("Item", Chat, Group, PromptItem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +92,12 @@ class PieceMaker:
         text_bytes = np.array([len(text) for text in columns.texts], np.int64)
         return Piece(arrays=arrays, text_bytes=text_bytes, files=columns.file, dirt=columns.dirt)
 
+    def objects(self, batch: Sequence[Record], *, on_bad: str, skipped: Skipped) -> Piece | None:
+        """Encode records that are whole objects: chats, groups of answers or prompts."""
+        make = self.groups if self._plan.pairs else self.chats
+        make = self.prompts if self._plan.prompts else make
+        return make(batch, on_bad=on_bad, skipped=skipped)
+
     def chats(self, batch: Sequence[Record], *, on_bad: str, skipped: Skipped) -> Piece | None:
         """Encode chats; those that cannot be used are counted as skipped if `on_bad` says so."""
         chats = by_answer(
@@ -99,6 +113,14 @@ class PieceMaker:
             if piece is not None and group.has_same_answers:
                 piece.dirt.note(SAME_ANSWERS, group.provenance)
         return piece
+
+    def prompts(self, batch: Sequence[Record], *, on_bad: str, skipped: Skipped) -> Piece | None:
+        """Encode prompts, with the rest of their records; else as chats."""
+        key = self._plan.prompt_key
+        read = partial(read_prompt_item, key=key, has_template=self._plan.is_chat)
+        value_of = partial(prompt_value, key=key)
+        items = _read(read, batch, on_bad, skipped, noun="prompt", value_of=value_of)
+        return self._piece(batch, items, render_prompts, on_bad=on_bad, skipped=skipped)
 
     def _piece(
         self,
@@ -119,6 +141,8 @@ class PieceMaker:
         ids = narrow(rendered.ids, self._dtype, limit=self._tokenizer.vocab_size)
         arrays: Arrays = {"ids": ids, "offsets": rendered.offsets}
         arrays |= {"turns": rendered.turns, "turn_offsets": rendered.turn_offsets}
+        prompts = [item for item in items if isinstance(item, PromptItem)]
+        arrays |= record_arrays(prompts) if self._plan.prompts else {}
         arrays = self._with_hashes(arrays) | self._origins(items)
         text_bytes = np.array([sum(map(_num_bytes, texts)) for texts in contents], np.int64)
         dirt = _dirt(batch, {item.provenance for item in items})
@@ -155,7 +179,7 @@ class PieceMaker:
                 render_items([item], **settings)
                 good.append(item)
             except InputError as error:
-                noun = "pair" if self._plan.pairs else "chat"
+                noun = "pair" if self._plan.pairs else "prompt" if self._plan.prompts else "chat"
                 skipped.add(_bad(item.provenance, error, noun=noun))
         items[:] = good
         return render_items(items, **settings) if items else None
@@ -174,7 +198,7 @@ class PieceMaker:
             arrays["hashes"] = _content_hashes(arrays, with_answers=self._plan.pairs)
         return arrays
 
-    def _origins(self, batch: Sequence[Record | Chat | Group]) -> Arrays:
+    def _origins(self, batch: Sequence[Record | Chat | Group | PromptItem]) -> Arrays:
         if not self._plan.provenance:
             return {}
         records, strings = OriginTable().add([item.provenance for item in batch])
@@ -201,7 +225,7 @@ def _spelled(text: str) -> bytes:
     return struct.pack("<I", len(data)) + data
 
 
-def _files(batch: Sequence[Record | Chat | Group]) -> list[str]:
+def _files(batch: Sequence[Record | Chat | Group | PromptItem]) -> list[str]:
     return [item.provenance.file or MEMORY for item in batch]
 
 
@@ -214,7 +238,7 @@ def _dirt(batch: Sequence[Record], used: Set[Provenance] | None = None) -> Tally
     return tally
 
 
-def _messages(item: Chat | Group) -> list[Message]:
+def _messages(item: Chat | Group | PromptItem) -> list[Message]:
     chats = item.answers if isinstance(item, Group) else (item,)
     return [message for chat in chats for message in chat.messages]
 
@@ -226,10 +250,11 @@ def _read(
     skipped: Skipped,
     *,
     noun: str,
+    value_of: Callable[[Record], object] | None = None,
 ) -> list[Item]:
     items = []
     for record in batch:
-        value = _value(record)
+        value = (value_of or _value)(record)
         try:
             items.append(read(value, record.provenance))
         except InputError as error:
@@ -288,4 +313,8 @@ def _content_hashes(arrays: Arrays, *, with_answers: bool) -> np.ndarray:
             hashers, pairwise(arrays["turn_offsets"].tolist()), strict=True
         ):
             hasher.update(told[first:last].data)
+    if "records" in arrays:  # a prompt with another answer is another
+        text, offsets = arrays["objects"].data, arrays["records"].tolist()
+        for hasher, (first, last) in zip(hashers, pairwise(offsets), strict=True):
+            hasher.update(text[first:last])
     return np.frombuffer(b"".join(hasher.digest() for hasher in hashers), HASH)

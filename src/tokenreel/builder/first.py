@@ -41,7 +41,7 @@ def check_first_record(source: TextSource, plan: BuildPlan, tokenizer: Tokenizer
         return
     for item, _ in islice(head.steps(parts[0]), MAX_SKIPPED):
         if isinstance(item, Record):
-            if plan.is_chat:
+            if plan.has_turns:
                 _render(item, plan, tokenizer, on_bad=head.options.on_bad)
             return
         if head.options.on_bad == "error":
@@ -59,5 +59,4 @@ def _head(source: TextSource) -> TextSource:
 
 def _render(record: Record, plan: BuildPlan, tokenizer: Tokenizer, *, on_bad: str) -> None:
     maker = PieceMaker(plan, tokenizer, dtype=np.dtype(np.uint32))
-    make = maker.groups if plan.pairs else maker.chats
-    make([record], on_bad=on_bad, skipped=Skipped())
+    maker.objects([record], on_bad=on_bad, skipped=Skipped())

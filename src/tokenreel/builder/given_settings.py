@@ -40,7 +40,8 @@ def settings_of(
         chosen[name] = None if chosen[name] is None else _described_input(chosen[name], noun)
     if chosen["sources"] is not None:
         read = source.options
-        chosen |= {"text_key": read.chat_key or read.text_key, "id_key": read.id_key}
+        key = read.chat_key or read.text_key or settings.text_key
+        chosen |= {"text_key": key, "id_key": read.id_key}
     chosen["tokenizer"] = _described(settings.tokenizer)
     if isinstance(chosen["policy"], Mapping):
         chosen["policy"] = dict(chosen["policy"])
@@ -48,11 +49,13 @@ def settings_of(
     chosen["end_token"] = None if end is None else end.token
     # What a chat or a document has not is left out; a document without an end is a choice.
     unused = ("policy",) if template is None else ("end_token",)
+    if settings.prompts:
+        unused = ("policy", "end_token")
     return {
         name: value
         for name, value in chosen.items()
         if name not in unused and (value is not None or name == "end_token")
-        if not (name == "pairs" and not value)
+        if not (name in ("pairs", "prompts") and not value)
     }
 
 

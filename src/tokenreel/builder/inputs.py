@@ -25,7 +25,12 @@ def open_inputs(settings: BuildSettings) -> TextSource:
             actual=" and ".join(named) or "none",
         )
     options = settings.reading()
-    if settings.is_chat and not _are_open(sources):
+    if settings.prompts and _are_open(sources):
+        options.pop("text_key", None)
+        _refuse_texts_alone(sources)
+    elif settings.prompts:
+        options["text_key"] = None  # the whole record: what is not the prompt is kept beside it
+    elif settings.is_chat and not _are_open(sources):
         # The whole record is the chat, or the field that text_key names.
         options |= {"text_key": None, "chat_key": options.get("text_key")}
     if sources is None:
@@ -41,6 +46,20 @@ def open_inputs(settings: BuildSettings) -> TextSource:
             remedy="give texts as texts=…, chats as chats=…",
         )
     return open_source(sources, **options)
+
+
+def _refuse_texts_alone(sources: Spec | None) -> None:
+    """Raise ConfigError for an opened source whose records have lost what is not their text."""
+    opened = sources if isinstance(sources, (list, tuple)) else [sources]
+    for source in opened:
+        if isinstance(source, TextSource) and source.options.text_key is not None:
+            raise ConfigError(
+                "the opened source gives texts alone, so nothing could be kept beside a prompt",
+                where=source.name,
+                expected="text_key=None",
+                actual=repr(source.options.text_key),
+                remedy="open it with text_key=None, and name the field in the build",
+            )
 
 
 def _are_open(sources: Spec | None) -> bool:

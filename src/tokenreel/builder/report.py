@@ -46,6 +46,7 @@ class Account:
     dirt_places: list[dict[str, Any]] = field(default_factory=list)
     files: FileCounts = field(default_factory=FileCounts)
     policy: Policy | None = None  # of chats
+    expects_targets: bool = True  # prompts have none, and are not told as chats without
     untrained_chats: int = 0
     engines: set[str] = field(default_factory=set)
 
@@ -82,7 +83,8 @@ class Account:
             return len(documents.ids)
         before = np.concatenate((np.zeros(1, np.int64), np.cumsum(trained_lengths(turns))))
         of_chats = np.diff(before[turn_offsets])
-        self.untrained_chats += int(np.count_nonzero(of_chats == 0))
+        if self.expects_targets:
+            self.untrained_chats += int(np.count_nonzero(of_chats == 0))
         return int(of_chats.sum())
 
     def drop(self, reason: str, lengths: np.ndarray) -> None:

@@ -40,6 +40,8 @@ DTYPES = {
     "turn_offsets": np.dtype("<i8"),
     "origins": ORIGIN,
     "strings": np.dtype("u1"),
+    "records": np.dtype("<i8"),
+    "objects": np.dtype("u1"),
     "hashes": HASH,
 }
 Arrays = dict[str, np.ndarray]

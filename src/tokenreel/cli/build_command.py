@@ -28,7 +28,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sources", nargs="+", help=meaning_of(sources))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     flags = add_flags(
-        parser, BuildSettings, left_out=PYTHON_ALONE, workers=cores, chat=False, pairs=False
+        parser,
+        BuildSettings,
+        left_out=PYTHON_ALONE,
+        workers=cores,
+        chat=False,
+        pairs=False,
+        prompts=False,
     )
     parser.set_defaults(settings=flags)
 

@@ -60,17 +60,16 @@ class Gathered:
 
     def move_right(self, numbers: np.ndarray, lead: np.ndarray) -> None:
         """Move the rows with these numbers by `lead` slots each, into their padding."""
-        width = self.input_ids.shape[1]
-        # Slot s gets what was `lead` slots before it; the padding behind comes round to the front.
-        origin = (np.arange(width) - lead[:, None]) % width
-        for values in (
-            self.input_ids,
-            self.labels,
-            self.segment_ids,
-            self.position_ids,
-            self.loss_weights,
-        ):
-            values[numbers] = np.take_along_axis(values[numbers], origin, axis=1)
+        # Runs of rows side by side that move equally far, as repeats of a prompt do.
+        borders = np.flatnonzero((np.diff(numbers) != 1) | (np.diff(lead) != 0)) + 1
+        arrays = (self.input_ids, self.labels, self.segment_ids, self.position_ids)
+        for run in np.split(np.arange(len(numbers)), borders):
+            count = int(lead[run[0]])
+            rows = slice(int(numbers[run[0]]), int(numbers[run[-1]]) + 1)
+            for values in (*arrays, self.loss_weights) if count else ():
+                empty = values[rows, -1:].copy()  # the last slot is padding: the row moves
+                values[rows, count:] = values[rows, :-count]
+                values[rows, :count] = empty
 
 
 def empty_rows(num_rows: int, seq_len: int) -> Gathered:
