@@ -224,7 +224,11 @@ def test_from_a_file_to_batches_with_their_answers(
 
 def test_a_store_by_hand_and_one_by_build_feed_alike(tmp_path: Path) -> None:
     built = build(RECORDS, tmp_path / "s", provenance=False)
-    settings = {"vocab_size": built.tokenizer.vocab_size, "turns": True, "records": True}
+    settings: dict[str, Any] = {
+        "vocab_size": built.tokenizer.vocab_size,
+        "turns": True,
+        "records": True,
+    }
     with StoreWriter(tmp_path / "t", **settings) as writer:
         for document in built.store["train"].documents():
             writer.add(document.tokens, turns=document.turns, record=document.record)

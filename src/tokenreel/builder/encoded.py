@@ -141,8 +141,8 @@ class PieceMaker:
         ids = narrow(rendered.ids, self._dtype, limit=self._tokenizer.vocab_size)
         arrays: Arrays = {"ids": ids, "offsets": rendered.offsets}
         arrays |= {"turns": rendered.turns, "turn_offsets": rendered.turn_offsets}
-        prompts = [item for item in items if isinstance(item, PromptItem)]
-        arrays |= record_arrays(prompts) if self._plan.prompts else {}
+        if self._plan.prompts:
+            arrays |= record_arrays(items)
         arrays = self._with_hashes(arrays) | self._origins(items)
         text_bytes = np.array([sum(map(_num_bytes, texts)) for texts in contents], np.int64)
         dirt = _dirt(batch, {item.provenance for item in items})

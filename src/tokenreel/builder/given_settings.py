@@ -48,9 +48,9 @@ def settings_of(
     chosen |= {"chat": template is not None, "template": template}
     chosen["end_token"] = None if end is None else end.token
     # What a chat or a document has not is left out; a document without an end is a choice.
-    unused = ("policy",) if template is None else ("end_token",)
+    unused = {"policy"} if template is None else {"end_token"}
     if settings.prompts:
-        unused = ("policy", "end_token")
+        unused = {"policy", "end_token"}
     return {
         name: value
         for name, value in chosen.items()

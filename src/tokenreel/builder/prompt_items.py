@@ -43,7 +43,7 @@ def read_prompt_item(
     return PromptItem(chat=prompt.chat, rest=prompt.rest, record=record)
 
 
-def record_arrays(items: Sequence[PromptItem]) -> Arrays:
+def record_arrays(items: Sequence[object]) -> Arrays:
     """Return the records of prompts as they go into a chunk."""
-    records = Records.of_json([item.record for item in items])
+    records = Records.of_json([item.record for item in items if isinstance(item, PromptItem)])
     return {"objects": records.text, "records": records.offsets}

@@ -99,8 +99,6 @@ def test_a_prompt_of_no_tokens_is_refused(byte: Tokenizer) -> None:
     """Which a text that is not empty can be to a tokenizer that strips."""
 
     class Stripping:
-        control_ids: dict[str, int] = {}
-
         def encode_batch(self, texts: list[str]) -> Any:
             return byte.encode_batch(["" for _ in texts])
 
