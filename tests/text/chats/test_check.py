@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from tokenreel.cli import check_template_command as command
 from tokenreel.text.chats import BUILT_IN, CHATML, Name, Template, Text, check_template
 from tokenreel.text.tokenizers import Encoded, Tokenizer
+from tokenreel.text.tokenizers.tokenizer_protocol import join
 
 
 class Wrapped:
@@ -42,18 +44,18 @@ class Wrapped:
 
 
 class Forging(Wrapped):
-    """Makes the control id of a text that is a control string."""
+    """Makes a control id of a control string in text, as an unprotected tokenizer does."""
 
     def encode_batch(self, texts: Sequence[str]) -> Encoded:
-        encoded = self.inner.encode_batch(texts)
-        parts = [
-            np.array([self.control_ids[text]], np.uint32)
-            if text in self.control_ids
-            else encoded[number]
-            for number, text in enumerate(texts)
-        ]
-        offsets = np.cumsum([0, *map(len, parts)])
-        return Encoded(ids=np.concatenate(parts), offsets=offsets)
+        return join([self._ids(text) for text in texts])
+
+    def _ids(self, text: str) -> list[int]:
+        spelled = "|".join(map(re.escape, self.control_ids))
+        ids: list[int] = []
+        for part in re.split(f"({spelled})", text):
+            known = self.control_ids.get(part)
+            ids += self.inner.encode_batch([part]).ids.tolist() if known is None else [known]
+        return ids
 
 
 class Neighbourly(Wrapped):
@@ -113,8 +115,8 @@ def test_a_broken_template_is_found_out(
 def test_a_tokenizer_that_forges_control_ids_is_found_out(byte: Tokenizer) -> None:
     findings = {finding.claim: finding for finding in check_template(CHATML, Forging(byte))}
     assert "injection" in findings
-    spelled = {message.content for message in findings["injection"].messages}
-    assert spelled & set(byte.control_ids)
+    said = " ".join(message.content for message in findings["injection"].messages)
+    assert any(token in said for token in byte.control_ids)
 
 
 def test_a_tokenizer_that_looks_at_neighbours_is_found_out(byte: Tokenizer) -> None:

@@ -87,6 +87,12 @@ def test_the_lead_is_encoded_with_the_content(file: Path, bpe: Tokenizer) -> Non
         (('{text = "\\n"}]\n\n', '{name = ""}]\n\n'), "a name can stand in a header only"),
         (('name = "mine"', "name = "), "not a template"),
         (('open = "<call>"', 'opens = "<call>"'), "calls: no key 'opens'.*'open'"),
+        (("[calls]", "[ends]\nrobot = []\n[calls]"), "an end for an unknown role"),
+        (("[calls]", "[ends]\ntool = []\n[calls]"), "an end for the role 'tool', which has no h"),
+        (("[calls]", '[ends]\nuser = [{name = ""}]\n[calls]'), "not in 'ends.user'"),
+        (("[calls]", "[ends]\nuser = 1\n[calls]"), r"ends\.user: not a list of parts"),
+        (('lead = " "', 'strip = "yes"'), "strip: not a flag .expected true or false, got 'yes'"),
+        (('{name = " name="}', '{name = "a"}, {name = "b"}'), "a header with two names"),
     ],
 )
 def test_a_wrong_file_is_refused_by_name_and_key(
@@ -117,6 +123,8 @@ def test_a_tokenizer_without_the_control_token_is_refused() -> None:
 def test_the_fingerprint_changes_with_every_field_but_the_name() -> None:
     changed = [
         replace(CHATML, lead=" "),
+        replace(CHATML, strip=True),
+        replace(CHATML, ends=(("user", ()),)),
         replace(CHATML, tail=()),
         replace(CHATML, end=(Text(text="<|im_end|>"),)),
         replace(CHATML, preamble=(Text(text="x"),)),
@@ -133,6 +141,11 @@ def test_the_fingerprint_changes_with_every_field_but_the_name() -> None:
 def test_the_fingerprint_of_ngpt_is_fixed() -> None:
     # A change of what is rendered must be noticed: stores keep this value.
     assert NGPT.fingerprint == ("15d81c6c84283bbaf68f6d0d07c6656a1405ce4234d8fa74075a77ac81b79f7a")
+
+
+def test_the_fingerprint_of_a_template_with_text_is_that_of_its_second_version() -> None:
+    # Its ids are others than they were: text beside a content is encoded with it.
+    assert CHATML.fingerprint == "6383cad01eb5cdc7e9f6688140bee6b47ed411a1d4ae2d310e6f9679dcf688f1"
 
 
 @pytest.mark.parametrize("template", BUILT_IN.values(), ids=list(BUILT_IN))
@@ -192,5 +205,5 @@ def test_the_file_that_the_help_of_load_template_shows_is_a_template(tmp_path: P
     chat = read_chat({"prompt": "q", "completion": "a"})
     ids = render([chat], template, tokenizer=tokenizer).ids
     assert tokenizer.decode(ids) == (
-        "<s><|system|> be brief</s>\n<|user|>\n q</s>\n<|assistant|>\n a</s>\n"
+        "<s><|system|> be brief<|end_of_system|>\n<|user|>\n q</s>\n<|assistant|>\n a</s>\n"
     )

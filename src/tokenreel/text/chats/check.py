@@ -20,7 +20,7 @@ import numpy as np
 
 from tokenreel.text.chats.messages import Chat, Message, ToolCall
 from tokenreel.text.chats.render import Rendered, render, render_prompt
-from tokenreel.text.chats.template import Bound, Template, bind
+from tokenreel.text.chats.template import Template, bind, spelled
 from tokenreel.text.tokenizers.tokenizer_protocol import Tokenizer
 from tokenreel.text.turns import ROLE_CODES
 
@@ -56,10 +56,10 @@ class Finding:
 
 def check_template(template: Template, tokenizer: Tokenizer) -> tuple[Finding, ...]:
     """Return what was found against a template, at most one finding per claim."""
+    bind(template, tokenizer)
     attempt = _Attempt(
         template=template,
         tokenizer=tokenizer,
-        bound=bind(template, tokenizer),
         controls=np.fromiter(tokenizer.control_ids.values(), np.uint32),
     )
     tries = (attempt.prefix, attempt.stop, attempt.injection, attempt.parity)
@@ -71,8 +71,11 @@ def check_template(template: Template, tokenizer: Tokenizer) -> tuple[Finding, .
 class _Attempt:
     template: Template
     tokenizer: Tokenizer
-    bound: Bound
     controls: np.ndarray
+
+    @property
+    def _roles(self) -> list[str]:
+        return [role for role, _ in self.template.headers]
 
     def prefix(self) -> Iterator[Finding]:
         for messages in self._chats():
@@ -125,10 +128,9 @@ class _Attempt:
     def _spelled_turns(self, plain: np.ndarray) -> Iterator[Finding]:
         two_turns = self._controls_in([_said("user", "hello"), _said("assistant", "hello")] * 2)
         if np.array_equal(plain, two_turns):
-            between = np.concatenate(
-                (self.bound.end, self.bound.tail, self.bound.headers["assistant"].ids)
-            )
-            forged = f"hello{self.tokenizer.decode(between)}anything"
+            header = dict(self.template.headers)["assistant"]
+            between = (*self.template.end_of("user"), *self.template.tail, *header)
+            forged = f"hello{spelled(between)}anything"
             yield self._finding(
                 "injection",
                 "turns are marked by ordinary text alone, so a message can spell one",
@@ -161,21 +163,21 @@ class _Attempt:
             answer = _said("assistant", text)
             yield [_said("user", text), answer]
             yield [_said("user", text), answer, _said("user", "again"), answer]
-            if "system" in self.bound.headers:
+            if "system" in self._roles:
                 yield [_said("system", text), _said("user", "hello"), answer]
             yield [
                 Message(role="user", content=text, name="ann"),
                 Message(role="assistant", content="hello", name="bob"),
             ]
-            if "tool" in self.bound.headers and self.template.calls:
+            if "tool" in self._roles and self.template.calls:
                 call = ToolCall(name=text, arguments='{"a":1}')
                 called = Message(role="assistant", content="", calls=(call,))
                 yield [_said("user", "hello"), called, _said("tool", text), answer]
 
     def _hostile_texts(self) -> list[str]:
         controls = sorted(self.tokenizer.control_ids)[:50]
-        headers = [self.tokenizer.decode(header.ids) for header in self.bound.headers.values()]
-        ends = self.tokenizer.decode(np.concatenate((self.bound.end, self.bound.tail)))
+        headers = [spelled(parts) for _, parts in self.template.headers]
+        ends = spelled((*self.template.end, *self.template.tail))
         blank = ["", " ", "\n", "\n\n", " leading", "trailing ", "e\u0301 \U0001f642"]
         return [*blank, *controls, *headers, ends, *(f"a{ends}{header}b" for header in headers)]
 

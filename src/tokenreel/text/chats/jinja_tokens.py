@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from tokenreel.errors import InputError
-from tokenreel.text.chats.jinja_script import Output
 from tokenreel.text.tokenizers.tokenizer_protocol import Encoded, Tokenizer
 
 _CACHED_CHARACTERS = 64
@@ -31,6 +30,18 @@ _CACHED_HEADS = 4096
 _BLANK = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _BLANKS_BEHIND = re.compile(f"[{_BLANK}]+$")
 _BLANKS_BEFORE = re.compile(f"[{_BLANK}]+")
+
+
+class Written(Protocol):
+    """A chat as text, with the control tokens in it: start and stop in characters, and string."""
+
+    @property
+    def text(self) -> str:
+        """All of it, control tokens by their strings."""
+
+    @property
+    def controls(self) -> Sequence[tuple[int, int, str]]:
+        """The control tokens, in order."""
 
 
 @dataclass(slots=True)
@@ -68,7 +79,7 @@ class Cutter:
         self._control_ids = dict(tokenizer.control_ids)
         self._heads: dict[tuple[bool, str], tuple[int, bytes | None]] = {}
 
-    def cut(self, output: Output, texts: Texts) -> list[Stretch]:
+    def cut(self, output: Written, texts: Texts) -> list[Stretch]:
         """Return the stretches of a chat, in order; their texts go to `texts`."""
         text, stretches, done = output.text, [], 0
         is_first = self._continued is not self._tokenizer
@@ -103,6 +114,24 @@ class Cutter:
                 parts[number] = encoded[place]
         return _joined([part for part in parts if part is not None])
 
+    def encode_one(self, text: str, *, is_first: bool) -> np.ndarray:
+        """Return the ids of one text, which follows a control token unless it is the first."""
+        if not text:
+            return np.empty(0, np.uint32)
+        return (self._tokenizer if is_first else self._continued).encode_batch([text]).ids
+
+    def encode_following(self, texts: Sequence[str]) -> Encoded:
+        """Encode texts each of which follows a control token."""
+        return self._continued.encode_batch(texts)
+
+    def spells(self, ids: np.ndarray, text: str) -> bool:
+        """Tell whether ids say a text to the letter."""
+        return self._tokenizer.decode(ids) == text
+
+    def strips(self, tokens: Iterable[str]) -> bool:
+        """Tell whether one of these control tokens swallows the blanks beside it."""
+        return any(any(self._strips.get(token, ())) for token in tokens)
+
     def cut_ids(self, text: str, ids: np.ndarray, place: int, *, is_first: bool) -> tuple[int, int]:
         """Return how many tokens of a stretch end at or before a place, and begin before it."""
         num_tokens, data = self._head(text[:place], is_first=is_first)
@@ -114,6 +143,12 @@ class Cutter:
         if found is not None:
             starts, stops = found
             return int((stops <= place).sum()), int((starts < place).sum())
+        rest = tokenizer.encode_batch([text[place:]]).ids
+        head = tokenizer.encode_batch([text[:place]]).ids
+        if np.array_equal(
+            np.concatenate((head, rest)), ids
+        ):  # both sides know nothing of each other
+            return len(head), len(head)
         return _cut_by_decoding(self._tokenizer, text, ids, place)
 
     def _head(self, head: str, *, is_first: bool) -> tuple[int, bytes | None]:
@@ -175,7 +210,7 @@ class Places:
     def __init__(
         self,
         cutter: Cutter,
-        output: Output,
+        output: Written,
         stretches: Sequence[Stretch],
         *,
         encoded: Encoded,

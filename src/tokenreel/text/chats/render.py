@@ -1,26 +1,30 @@
 """Many chats at once, from messages to ids and a turn table.
 
-The promise: control ids come from the template alone; the ids of a content are
-what the tokenizer gives for that content by itself; the loss weights stand in the
-turn table and are never found by scanning. Costs: one `encode_batch` for all
-contents and names of all chats, about a microsecond of Python per message, and a
-few array passes per token; no Python per token. Nothing is truncated here.
+The promise: control ids come from the template alone; the text between two of them is
+encoded as one stretch, so the ids are those that the model's tokenizer gives for the whole
+chat; a token is trained if all its characters are; the loss weights stand in the turn table
+and are never found by scanning. Costs: one `encode_batch` for all stretches of all chats,
+about a microsecond of Python per message, and a few array passes per token, where the
+template is tight (token_layout.py); some ten times that where it is not. Nothing is
+truncated here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import dataclass
 
 import numpy as np
 
 from tokenreel.errors import InputError
-from tokenreel.text.chats.messages import Chat, Message, Place
+from tokenreel.text.chats.jinja_tokens import Cutter
+from tokenreel.text.chats.messages import Chat, Message
 from tokenreel.text.chats.model_template import ModelTemplate
 from tokenreel.text.chats.policy import Policy, turn_weights
-from tokenreel.text.chats.template import Bound, Template, bind
-from tokenreel.text.chats.token_layout import assemble, lay_out, turn_table
+from tokenreel.text.chats.template import Template, bind
+from tokenreel.text.chats.template_messages import Given, read_given
+from tokenreel.text.chats.template_text import encode_writings, turns_at, write
+from tokenreel.text.chats.token_layout import Tight, assemble, begun_before, lay_out
 from tokenreel.text.tokenizers.tokenizer_protocol import Tokenizer
 from tokenreel.text.turns import ROLE_CODES, TURN, token_weights
 
@@ -74,7 +78,7 @@ def render(
         raise InputError("a chat without messages", where=str(empty.provenance))
     if isinstance(template, ModelTemplate):
         return template.renderer(tokenizer).render(chats, policy=policy)
-    return _render(chats, bind(template, tokenizer), tokenizer=tokenizer, policy=policy)
+    return _render(chats, template, tokenizer=tokenizer, policy=policy)
 
 
 def render_prompt(
@@ -88,170 +92,85 @@ def render_prompt(
     chat = Chat(messages=tuple(messages), tools=tools)
     if isinstance(template, ModelTemplate):
         return template.renderer(tokenizer).render_prompt(chat)
-    bound = bind(template, tokenizer)
-    rendered = _render([chat], bound, tokenizer=tokenizer, policy="assistant")
-    return np.concatenate((rendered.ids, bound.headers["assistant"].ids))
+    bind(template, tokenizer)
+    said = read_given([chat], template)
+    (spoken,) = said.by_chat()
+    written = write(spoken, template, has_prompt=True)
+    return encode_writings([written], Cutter(tokenizer))[0]
 
 
 def _render(
-    chats: Sequence[Chat], bound: Bound, *, tokenizer: Tokenizer, policy: Policy
+    chats: Sequence[Chat], template: Template, *, tokenizer: Tokenizer, policy: Policy
 ) -> Rendered:
-    spoken = _all_messages(chats, bound.template)
-    turn_offsets = np.cumsum([0, *map(len, spoken)], dtype=np.int64)
-    messages = list(chain.from_iterable(spoken))
-    places = _Places(chats=chats, turn_offsets=turn_offsets)
-    roles = _role_codes(messages, bound, places=places)
-    weights = _weights(messages, roles, places=places, policy=policy)
-    contents = _contents(messages, bound.template, places=places)
-    names = _names(messages, bound)
-    encoded = tokenizer.encode_batch(_in_order(contents, names))
-    layout = lay_out(
-        encoded,
-        roles,
-        named=np.fromiter(names, np.int64, len(names)),
-        turn_offsets=turn_offsets,
-        bound=bound,
-    )
-    _refuse_long_heads(layout.heads, places)
-    turns = turn_table(layout, weights, turn_offsets=turn_offsets, tail=len(bound.tail))
+    control_ids, cutter = bind(template, tokenizer), Cutter(tokenizer)
+    said = read_given(chats, template)
+    roles = np.array([ROLE_CODES[role] for role in said.roles], np.uint8)
+    weights = _weights(said, roles, policy=policy)
+    tight = Tight(template, cutter, control_ids)
+    if tight.is_tight and len(chats):
+        ids, offsets, places = _lay_out_tight(said, roles, tight, cutter)
+    else:
+        written = [write(chat, template) for chat in said.by_chat()]
+        ids, offsets, places = encode_writings(written, cutter)
+    _refuse_long_heads(places[:, 1] - places[:, 0], said)
     return Rendered(
-        ids=assemble(encoded, layout, bound=bound),
-        offsets=layout.offsets,
-        turns=turns,
-        turn_offsets=turn_offsets,
+        ids=ids,
+        offsets=offsets,
+        turns=turns_at(places, roles, weights),
+        turn_offsets=said.turn_offsets,
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Places:
-    """Find the place of the n-th message of all chats; needed for errors only."""
-
-    chats: Sequence[Chat]
-    turn_offsets: np.ndarray
-
-    def of(self, index: int) -> Place:
-        number = int(np.searchsorted(self.turn_offsets, index, side="right")) - 1
-        chat = self.chats[number]
-        start, stop = self.turn_offsets[number : number + 2]
-        injected = int(stop - start) - len(chat.messages)
-        return Place(provenance=chat.provenance, message=int(index - start) - injected + 1)
-
-
-def _all_messages(chats: Sequence[Chat], template: Template) -> list[tuple[Message, ...]]:
-    # Whether a system message is put first depends on the first message alone: the ids of
-    # the first k messages must not change when more follow.
-    default = template.default_system
-    first = None if default is None else Message(role="system", content=default)
-    return [
-        _with_tools(chat, template)
-        if chat.tools
-        else chat.messages
-        if first is None or (chat.messages and chat.messages[0].role == "system")
-        else (first, *chat.messages)
-        for chat in chats
-    ]
+def _lay_out_tight(
+    said: Given, roles: np.ndarray, tight: Tight, cutter: Cutter
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return what `encode_writings` returns, by array work over all turns at once."""
+    texts, headers, named = tight.texts(said.roles, said.contents, said.names)
+    encoded = cutter.encode_following(texts)
+    layout = lay_out(tight, encoded, roles, turn_offsets=said.turn_offsets)
+    # How many tokens of each stretch begin before its content; -1 where that is not known yet.
+    begun = np.full(len(roles), -1, np.int64)
+    for role, header in headers.items():
+        turns = np.flatnonzero(roles == ROLE_CODES[role])
+        begun[turns] = begun_before(encoded, turns, tight.header_ids(header)) if header else 0
+    begun[list(named)] = -1
+    for index in np.flatnonzero(begun < 0).tolist():
+        place = named.get(index, len(headers[said.roles[index]]))
+        begun[index] = cutter.cut_ids(texts[index], encoded[index], place, is_first=False)[1]
+    firsts = layout.stretches + begun
+    lasts = np.maximum(firsts, layout.span_stops)
+    places = np.stack((layout.starts, firsts, lasts, layout.stops), axis=1)
+    places -= np.repeat(layout.offsets[:-1], np.diff(said.turn_offsets))[:, None]
+    ids = assemble(encoded, layout, turn_offsets=said.turn_offsets)
+    return ids, layout.offsets, places
 
 
-def _with_tools(chat: Chat, template: Template) -> tuple[Message, ...]:
-    if template.tools is None:
-        raise Place(provenance=chat.provenance, field="tools").error(
-            f"the template {template.name!r} has no place for tool schemas",
-            remedy="use a template that has one, or leave the tools out",
-        )
-    first, rest = chat.messages[0] if chat.messages else None, chat.messages[1:]
-    if first is None or first.role != "system":
-        first, rest = Message(role="system", content=template.default_system or ""), chat.messages
-    return (replace(first, content=first.content + template.tools.around(chat.tools)), *rest)
-
-
-def _role_codes(messages: list[Message], bound: Bound, *, places: _Places) -> np.ndarray:
-    codes = {role: ROLE_CODES[role] for role in bound.headers}
-    try:
-        return np.array([codes[message.role] for message in messages], np.uint8)
-    except KeyError:
-        index = next(i for i, message in enumerate(messages) if message.role not in codes)
-        raise (
-            places.of(index)
-            .at("role")
-            .error(
-                f"the template {bound.template.name!r} has no such role",
-                expected=f"one of {', '.join(codes)}",
-                actual=repr(messages[index].role),
-            )
-        ) from None
-
-
-def _contents(messages: list[Message], template: Template, *, places: _Places) -> list[str]:
-    lead = template.lead
-    contents = [message.content for message in messages]
-    if lead:
-        contents = [lead + content for content in contents]
-    for index, message in enumerate(messages):
-        if message.calls:
-            if template.calls is None:
-                raise (
-                    places.of(index)
-                    .at("tool_calls")
-                    .error(
-                        f"the template {template.name!r} has no place for tool calls",
-                        remedy="use a template that has one, or leave the calls out",
-                    )
-                )
-            calls = template.calls.around(tuple(call.as_json() for call in message.calls))
-            contents[index] += calls
-    return contents
-
-
-def _names(messages: list[Message], bound: Bound) -> dict[int, str]:
-    before = {
-        role: header.name for role, header in bound.headers.items() if header.name is not None
-    }
-    return {
-        index: before[message.role] + message.name
-        for index, message in enumerate(messages)
-        if message.name is not None and message.role in before
-    }
-
-
-def _in_order(contents: list[str], names: dict[int, str]) -> list[str]:
-    if not names:
-        return contents
-    texts = []
-    for index, content in enumerate(contents):
-        if index in names:
-            texts.append(names[index])
-        texts.append(content)
-    return texts
-
-
-def _weights(
-    messages: list[Message], roles: np.ndarray, *, places: _Places, policy: Policy
-) -> np.ndarray:
-    weights = turn_weights(roles, places.turn_offsets, policy=policy)
-    for index, message in enumerate(messages):
+def _weights(said: Given, roles: np.ndarray, *, policy: Policy) -> np.ndarray:
+    weights = turn_weights(roles, said.turn_offsets, policy=policy)
+    for index, message in enumerate(said.messages):
         if message.weight is not None:
             weights[index] = message.weight
             if not 0 <= weights[index] < np.inf:
                 raise (
-                    places.of(index)
+                    said.place_of(index)
                     .at("weight")
                     .error("not a weight", expected="a number from 0 up", actual=message.weight)
                 )
     trained_results = np.flatnonzero((roles == ROLE_CODES["tool"]) & (weights > 0))
     if len(trained_results):
         raise (
-            places.of(int(trained_results[0]))
+            said.place_of(int(trained_results[0]))
             .at("weight")
             .error("a tool's result is never trained", remedy="leave out its weight")
         )
     return weights
 
 
-def _refuse_long_heads(heads: np.ndarray, places: _Places) -> None:
+def _refuse_long_heads(heads: np.ndarray, said: Given) -> None:
     long = np.flatnonzero(heads > MAX_HEAD_TOKENS)
     if len(long):
         raise (
-            places.of(int(long[0]))
+            said.place_of(int(long[0]))
             .at("name")
             .error(
                 "the header with this name is too long",

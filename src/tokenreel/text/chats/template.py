@@ -4,24 +4,21 @@
      once    │ masked  ◄─ trained ─► masked│
 
 A part of a template is a control token (`Control`), ordinary text (`Text`) or the
-place for a message's name (`Name`). Control tokens are looked up in the
-tokenizer's `control_ids` when the template is bound; text is encoded by itself, as
-ordinary text. So the ids of a content depend on nothing but the content, and
-nothing that a message says, its name included, can become a control id.
+place for a message's name (`Name`). Control tokens are looked up in the tokenizer's
+`control_ids`; between two of them, the text of the template and that of messages are encoded
+as one stretch, as the model's tokenizer would. No text, whoever wrote it, becomes a control id.
 
-A template cannot loop, branch or look at the next message: what it renders for the
-first k messages is a prefix of what it renders for all, and the prompt for the next
-answer is what training saw, by construction. `check` tries to refute it all the same.
+A template cannot loop, branch or look at the next message: what it writes for the
+first k messages is a prefix of what it writes for all, and so is the prompt for the next
+answer. Where the tokenizer makes one token of both sides of such a place, their ids differ
+there; `check` looks for that.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain
-
-import numpy as np
 
 from tokenreel.canonical import canonical_json
 from tokenreel.errors import ConfigError
@@ -29,7 +26,10 @@ from tokenreel.text.tokenizers.specials import listed_controls
 from tokenreel.text.tokenizers.tokenizer_protocol import Tokenizer
 from tokenreel.text.turns import ROLES
 
+# What is rendered by the same template: 1 for templates without text, whose ids never changed;
+# 2 for those with text, which is encoded together with the content beside it.
 FORMAT_VERSION = 1
+TEXT_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Control:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """Ordinary text of the template, encoded by itself."""
+    """Ordinary text of the template, encoded with the text beside it."""
 
     text: str
 
@@ -80,9 +80,10 @@ class Wrapping:
 class Template:
     """What stands around each message; a role without a header is refused.
 
-    `lead` is put before every content and encoded with it: the place for a space.
-    `end` is trained with the content, `header` and `tail` never are. Names are
-    rendered only where a header has a `Name`. `calls` and `tools` say how tool calls
+    `lead` is put before every content and trained with it: the place for a space. `strip`
+    takes blanks off both ends of every content first. `end` is trained with the content,
+    `header` and `tail` never are; `ends` are those of roles that have another end, or none.
+    Names are rendered only where a header has a `Name`. `calls` and `tools` say how tool calls
     follow an answer and tool schemas the system text; without them both are refused.
     """
 
@@ -92,34 +93,65 @@ class Template:
     tail: Parts = ()
     preamble: Parts = ()
     lead: str = ""
+    strip: bool = False
+    ends: tuple[tuple[str, Parts], ...] = ()
     default_system: str | None = None
     calls: Wrapping | None = None
     tools: Wrapping | None = None
 
     def __post_init__(self) -> None:
-        for role, _ in self.headers:
-            if role not in ROLES:
-                raise ConfigError(
-                    "a template has a header for an unknown role",
-                    where=f"template {self.name}",
-                    expected=f"one of {', '.join(ROLES)}",
-                    actual=repr(role),
-                )
-        if "assistant" not in dict(self.headers):
+        for field, roles in (("header", self.headers), ("end", self.ends)):
+            for role, _ in roles:
+                if role not in ROLES:
+                    raise ConfigError(
+                        f"a template has {_A[field]} for an unknown role",
+                        where=f"template {self.name}",
+                        expected=f"one of {', '.join(ROLES)}",
+                        actual=repr(role),
+                    )
+        self._refuse_lost_ends()
+        self._refuse_names()
+
+    def _refuse_lost_ends(self) -> None:
+        known = dict(self.headers)
+        if "assistant" not in known:
             raise ConfigError("no header for the assistant", where=f"template {self.name}")
+        lost = [role for role, _ in self.ends if role not in known]
+        if lost:
+            raise ConfigError(
+                f"an end for the role {lost[0]!r}, which has no header",
+                where=f"template {self.name}",
+                remedy="give it a header, be it an empty list",
+            )
+
+    def _refuse_names(self) -> None:
         fixed = (("end", self.end), ("tail", self.tail), ("preamble", self.preamble))
-        for field, parts in fixed:
+        for field, parts in (*fixed, *((f"ends.{role}", parts) for role, parts in self.ends)):
             if any(isinstance(part, Name) for part in parts):
                 raise ConfigError(
                     f"a name can stand in a header only, not in {field!r}",
                     where=f"template {self.name}",
                 )
+        for role, parts in self.headers:
+            if sum(isinstance(part, Name) for part in parts) > 1:
+                raise ConfigError(
+                    f"a header with two names, that of {role!r}", where=f"template {self.name}"
+                )
+
+    def end_of(self, role: str) -> Parts:
+        """Return what ends the messages of a role."""
+        return dict(self.ends).get(role, self.end)
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 (hex) over everything that decides the rendered ids, the name left out."""
-        facts = {**asdict(self), "format_version": FORMAT_VERSION}
+        has_text = any(not isinstance(part, Control) for part in chain.from_iterable(self.groups))
+        version = TEXT_VERSION if has_text or self.ends or self.strip else FORMAT_VERSION
+        facts = {**asdict(self), "format_version": version}
         del facts["name"]
+        for later in ("ends", "strip"):  # keys that templates of the first version had not
+            if version == FORMAT_VERSION:
+                del facts[later]
         return hashlib.sha256(canonical_json(facts).encode()).hexdigest()
 
     @property
@@ -130,91 +162,41 @@ class Template:
 
     @property
     def groups(self) -> tuple[Parts, ...]:
-        """The parts of all headers, then those of end, tail and preamble."""
-        return (*(parts for _, parts in self.headers), self.end, self.tail, self.preamble)
+        """The parts of all headers and ends, then those of tail and preamble."""
+        headers, ends = (tuple(parts for _, parts in by) for by in (self.headers, self.ends))
+        return (*headers, self.end, *ends, self.tail, self.preamble)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
-    """A role's header as ids, split where the name goes; `name` is the text before the name."""
-
-    before: np.ndarray
-    after: np.ndarray
-    name: str | None = None
-
-    @property
-    def ids(self) -> np.ndarray:
-        """The header of a message without a name."""
-        return np.concatenate((self.before, self.after))
+_A = {"header": "a header", "end": "an end"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
-    """A template whose parts are ids of one tokenizer."""
+def spelled(parts: Parts) -> str:
+    """Return parts as they look: control tokens by their strings, and no name.
 
-    template: Template
-    headers: Mapping[str, Header]
-    end: np.ndarray
-    tail: np.ndarray
-    preamble: np.ndarray
-
-
-def bind(template: Template, tokenizer: Tokenizer) -> Bound:
-    """Resolve a template's parts to ids of a tokenizer, or raise ConfigError."""
-    known = _known_parts(template, chain.from_iterable(template.groups), tokenizer=tokenizer)
-    return Bound(
-        template=template,
-        headers={role: _bound_header(template, parts, known) for role, parts in template.headers},
-        end=_ids(template.end, known),
-        tail=_ids(template.tail, known),
-        preamble=_ids(template.preamble, known),
-    )
-
-
-def _known_parts(
-    template: Template, parts: Iterable[Part], *, tokenizer: Tokenizer
-) -> dict[Part, np.ndarray]:
-    parts = list(dict.fromkeys(parts))
-    known: dict[Part, np.ndarray] = {
-        part: np.array([_control_id(template, part, tokenizer)], np.uint32)
+    >>> spelled((Control(control="<|im_start|>"), Text(text="user")))
+    '<|im_start|>user'
+    """
+    return "".join(
+        part.control if isinstance(part, Control) else part.text
         for part in parts
-        if isinstance(part, Control)
-    }
-    texts = [part for part in parts if isinstance(part, Text)]
-    if texts:
-        encoded = tokenizer.encode_batch([part.text for part in texts])
-        known |= {part: encoded[number] for number, part in enumerate(texts)}
-    return known
-
-
-def _bound_header(template: Template, parts: Parts, known: Mapping[Part, np.ndarray]) -> Header:
-    places = [number for number, part in enumerate(parts) if isinstance(part, Name)]
-    if len(places) > 1:
-        raise ConfigError("a header with two names", where=f"template {template.name}")
-    split = places[0] if places else len(parts)
-    name = parts[split] if places else None
-    return Header(
-        before=_ids(parts[:split], known),
-        after=_ids(parts[split + len(places) :], known),
-        name=name.name if isinstance(name, Name) else None,
+        if not isinstance(part, Name)
     )
 
 
-def _ids(parts: Parts, known: Mapping[Part, np.ndarray]) -> np.ndarray:
-    pieces = [np.zeros(0, np.uint32), *(known[part] for part in parts)]
-    return np.concatenate(pieces).astype(np.uint32, copy=False)
-
-
-def _control_id(template: Template, part: Control, tokenizer: Tokenizer) -> int:
+def bind(template: Template, tokenizer: Tokenizer) -> dict[str, int]:
+    """Return the ids of a template's control tokens; ConfigError if the tokenizer lacks one."""
     known = tokenizer.control_ids
-    if part.control in known:
-        return known[part.control]
-    raise ConfigError(
-        f"the tokenizer has no control token {part.control!r}",
-        where=f"template {template.name}",
-        expected=f"one of {listed_controls(sorted(known))}"
-        if known
-        else "control tokens; it has none",
-        remedy="use the tokenizer the template was made for, or describe a template with this "
-        "tokenizer's control tokens in a .toml file, as the help of tokenreel.load_template shows",
-    )
+    for token in template.controls:
+        if token in known:
+            continue
+        raise ConfigError(
+            f"the tokenizer has no control token {token!r}",
+            where=f"template {template.name}",
+            expected=f"one of {listed_controls(sorted(known))}"
+            if known
+            else "control tokens; it has none",
+            remedy="use the tokenizer the template was made for, or describe a template with "
+            "this tokenizer's control tokens in a .toml file, as the help of "
+            "tokenreel.load_template shows",
+        )
+    return {token: known[token] for token in template.controls}

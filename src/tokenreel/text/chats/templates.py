@@ -1,9 +1,9 @@
 """The templates that come with tokenreel, those from a TOML file, and the way to a model's own.
 
 `ngpt` is role id + content + end-of-turn id, with a default system text; `chatml`
-and `llama3` follow the layouts of those names, with role names as ordinary text
-between control ids and the newlines encoded by themselves. A file says the same in TOML;
-`load_template` shows one. A key that does not exist is an error that names it and the
+and `llama3` follow the layouts of those names, with role names and newlines as ordinary text
+between control ids. A file says the same in TOML; `load_template` shows one, and
+docs/chat-templates.md those of models. A key that does not exist is an error that names it and the
 nearest one that does.
 """
 
@@ -131,12 +131,14 @@ def load_template(
     A file says what stands around each message, as a list of parts: a control token of the
     tokenizer, ordinary text, or the place of the message's name with the text before it. Only
     `headers` (with the assistant's) and `end` are needed; a role without a header is refused.
+    Between two control tokens all text is encoded as one, as the model's tokenizer does it.
 
         name = "mine"
         preamble = [{control = "<s>"}]       # once, before the first message
         end = [{control = "</s>"}]           # behind every message; trained with an answer
         tail = [{text = "\\n"}]              # behind that; never trained
-        lead = " "                           # before every content, and encoded with it
+        lead = " "                           # before every content, and trained with it
+        strip = true                         # blanks at both ends of a content go first
         default_system = "be brief"          # the system turn of chats that have none
 
         [headers]                            # before a message; never trained
@@ -144,6 +146,9 @@ def load_template(
         user = [{control = "<|user|>"}, {name = " name="}, {text = "\\n"}]
         assistant = [{control = "<|assistant|>"}, {text = "\\n"}]
         tool = [{control = "<|user|>"}, {text = "tool\\n"}]
+
+        [ends]                               # roles with an end of their own; [] for none
+        system = [{control = "<|end_of_system|>"}]
 
         [calls]                              # around each tool call, behind an answer
         open = "<tool_call>"
@@ -244,21 +249,25 @@ def template_from(facts: Mapping[str, object], *, where: str = "template") -> Te
     """Return the template that plain data (of a TOML file) describes."""
     _refuse_unknown(facts, Template.__slots__, where=where)
     _require(facts, ("headers", "end"), where=where)
-    headers = _table(facts["headers"], f"{where}: headers")
     optional: dict[str, Any] = {}
     for keys, read in (
         (("end", "tail", "preamble"), _parts),
         (("lead", "default_system"), _string),
+        (("strip",), _flag),
+        (("ends",), _by_role),
         (("calls", "tools"), _wrapping),
     ):
         optional |= {key: read(facts[key], f"{where}: {key}") for key in keys if key in facts}
     return Template(
         name=_string(facts.get("name", Path(where).stem), f"{where}: name"),
-        headers=tuple(
-            (role, _parts(value, f"{where}: headers.{role}")) for role, value in headers.items()
-        ),
+        headers=_by_role(facts["headers"], f"{where}: headers"),
         **optional,
     )
+
+
+def _by_role(value: object, where: str) -> tuple[tuple[str, Parts], ...]:
+    table = _table(value, where)
+    return tuple((role, _parts(parts, f"{where}.{role}")) for role, parts in table.items())
 
 
 def _parts(value: object, where: str) -> Parts:
@@ -294,6 +303,12 @@ def _table(value: object, where: str) -> Mapping[str, object]:
 def _string(value: object, where: str) -> str:
     if not isinstance(value, str):
         raise ConfigError("not a string", where=where, expected="a string", actual=repr(value))
+    return value
+
+
+def _flag(value: object, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError("not a flag", where=where, expected="true or false", actual=repr(value))
     return value
 
 
