@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,7 @@ import orjson
 from benchmarks.corpus import FIRST_BYTES, chats, distinct_texts, train_bpe, write_jsonl
 from benchmarks.harness import Row, at_least, best_seconds, rows_of_process
 from tokenreel.text.chats import CHATML, read_chat, render
+from tokenreel.text.chats.model_template import model_template
 from tokenreel.text.sources import open_source
 from tokenreel.text.tokenizers import load_tokenizer
 from tokenreel.text.tokenizers.huggingface import define_json_file
@@ -45,7 +47,8 @@ def _measure_here() -> list[Row]:
         tokenizer = train_bpe(folder)
         # Reading comes before transformers is imported: a build never has it in memory, and with it
         # every pass of the garbage collector takes longer.
-        return [*_rendering(tokenizer), *_reading(folder), *_against_transformers(tokenizer)]
+        rows = [*_rendering(tokenizer), *_reading(folder)]
+        return [*rows, *_against_transformers(tokenizer), *_by_jinja(tokenizer)]
 
 
 def _rendering(path: Path) -> list[Row]:
@@ -106,6 +109,48 @@ def _against_transformers(path: Path) -> list[Row]:
             unit="MB/s",
             ratio=speed["read"] / speed["peer"],
         ),
+    ]
+
+
+def _by_jinja(path: Path) -> list[Row]:
+    """Render by a template of Jinja, the one that transformers has: short chats and usual ones."""
+    fast, peer, own = load_tokenizer(path), _peer(path), model_template(TEMPLATE)
+    rows = []
+    for kind, joined, target in (("short", 1, None), ("usual", 10, 5)):
+        records = _joined(list(chats(2000)), joined)
+        talks = [read_chat({"messages": messages}) for messages in records]
+        seconds = best_seconds(
+            {
+                "own": functools.partial(render, talks, own, tokenizer=fast),
+                "peer": functools.partial(
+                    peer.apply_chat_template,
+                    records,
+                    return_assistant_tokens_mask=True,
+                    return_dict=True,
+                    tokenize=True,
+                ),
+            },
+            rounds=5,
+        )
+        size = sum(len(m["content"]) for messages in records for m in messages)
+        about = f"Jinja, {kind} chats ({size // len(records):,} characters each)"
+        speed = size / MEGABYTE / seconds["own"]
+        ratio = seconds["peer"] / seconds["own"]
+        if target is None:
+            rows.append(Row(name=about, value=speed, unit="MB/s", ratio=ratio))
+        else:
+            rows.append(at_least(about, speed, "MB/s", baseline=speed / ratio, target=target))
+    return rows
+
+
+def _joined(records: list[list[dict[str, str]]], number: int) -> list[list[dict[str, str]]]:
+    """Return chats whose messages say what those of several chats say."""
+    return [
+        [
+            {"role": said[0]["role"], "content": "\n".join(m["content"] for m in said)}
+            for said in zip(*records[start : start + number], strict=True)
+        ]
+        for start in range(0, len(records), number)
     ]
 
 

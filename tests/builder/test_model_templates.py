@@ -15,7 +15,7 @@ from tokenreel.cli.main import main
 from tokenreel.errors import ConfigError, ExistsError, InputError
 from tokenreel.text.chats import ModelTemplate, load_template
 
-REASONED = [
+REASONED: list[dict[str, Any]] = [
     {"role": "user", "content": "2+2?"},
     {"role": "assistant", "content": "four", "reasoning_content": "two and two"},
     {"role": "user", "content": "and you?"},
@@ -59,8 +59,8 @@ def test_a_build_makes_a_document_of_each_answer_with_the_tokenizers_own_templat
     assert made.store.num_documents == 50
     split = made.store["train"]
     for number, messages in ((0, REASONED[2:]), (3, REASONED[:2]), (4, REASONED)):
-        expected = reference.apply_chat_template(messages)["input_ids"]
-        assert split.document(number).tokens.tolist() == expected
+        expected: Any = reference.apply_chat_template(messages)
+        assert split.document(number).tokens.tolist() == expected["input_ids"]
 
 
 def test_the_default_policy_names_the_remedy_and_skips_what_it_must(

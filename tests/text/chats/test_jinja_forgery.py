@@ -12,6 +12,7 @@ from tests.text.chats.jinja_shapes import CONTROLS, SHAPES, SPECIAL, marked, pla
 
 from tokenreel.errors import ConfigError, InputError
 from tokenreel.text.chats import Rendered, read_chat, render
+from tokenreel.text.chats.jinja_shadows import Shadows
 from tokenreel.text.chats.model_template import model_template
 from tokenreel.text.tokenizers import Tokenizer, byte_tokenizer, load_tokenizer
 
@@ -203,3 +204,21 @@ def test_marks_of_generation_cannot_be_forged(bpe: Tokenizer) -> None:
     made = rendered(marked("qwen2"), said(evil, evil), bpe)
     trained = made.ids[made.token_weights() > 0]
     assert bpe.decode(trained) == f"{evil}<|im_end|>"
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.text("<|ab>", min_size=1, max_size=5), min_size=1, max_size=8, unique=True),
+    st.text("<|ab>", max_size=30),
+)
+def test_control_tokens_are_found_leftmost_and_of_these_the_longest(
+    tokens: list[str], text: str
+) -> None:
+    expected, place = [], 0
+    while place < len(text):
+        here = [token for token in tokens if text.startswith(token, place)]
+        if here:
+            expected.append((place, max(here, key=len)))
+        place += len(max(here, key=len)) if here else 1
+    found = Shadows(tuple(tokens)).spelling.finditer(text)
+    assert [(match.start(), match[0]) for match in found] == expected

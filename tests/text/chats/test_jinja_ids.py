@@ -49,7 +49,7 @@ TOOL = {
     },
 }
 CALL = {"type": "function", "function": {"name": "weather", "arguments": {"town": "Ulm", "a": 1}}}
-CALLED = [
+CALLED: list[dict[str, Any]] = [
     {"role": "user", "content": "weather in Ulm?"},
     {"role": "assistant", "content": "", "tool_calls": [CALL]},
     {"role": "tool", "name": "weather", "content": "sunny"},
@@ -213,6 +213,7 @@ def test_arguments_as_text_are_text_unless_the_template_would_quote_or_refuse_th
 
 def test_the_order_of_keys_in_tools_and_arguments_is_kept(bpe: Tokenizer) -> None:
     ids = our_ids(template_of(plain("qwen2")), CALLED, bpe, tools=[TOOL])
+    assert isinstance(ids, list)
     text = bpe.decode(ids)
     assert '{"town": "Ulm", "a": 1}' in text
     assert json.dumps(TOOL) in text

@@ -18,7 +18,7 @@ from tokenreel.text.chats.model_template import model_template
 from tokenreel.text.tokenizers import Tokenizer, load_tokenizer
 from tokenreel.text.turns import ROLES
 
-MULTI = [
+MULTI: list[dict[str, Any]] = [
     {"role": "system", "content": "you are helpful"},
     {"role": "user", "content": "what is two plus two?"},
     {"role": "assistant", "content": "it is four."},

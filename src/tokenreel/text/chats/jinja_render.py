@@ -12,6 +12,7 @@ of the others begins.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -69,6 +70,7 @@ class ModelRenderer:
             for name, text in template.texts
         }
         self._shown: dict[tuple[str, str], bool] = {}
+        self._lock = threading.Lock()  # a compiled template renders one chat at a time
 
     def check(self) -> None:
         """Compile every text of the template, so that what is none is known before a build."""
@@ -80,11 +82,13 @@ class ModelRenderer:
         texts, checks = Texts(), Checks()
         all_weights = _weights(chats, policy)
         masked, stretches, unrendered = [], [], []
-        for chat, weights in zip(chats, all_weights, strict=True):
-            made, conversation, script = self._masked(chat, weights, checks)
-            masked.append(made)
-            stretches.append(self._cutter.cut(made.output, texts))
-            unrendered.append(self._left_out(script, conversation, made))
+        with self._lock:
+            self._shown.clear()  # no chat depends on what other calls have seen
+            for chat, weights in zip(chats, all_weights, strict=True):
+                made, conversation, script = self._masked(chat, weights, checks)
+                masked.append(made)
+                stretches.append(self._cutter.cut(made.output, texts))
+                unrendered.append(self._left_out(script, conversation, made))
         encoded = self._cutter.encode(texts)
         ids, offsets = assemble(stretches, encoded)
         lengths = np.diff(encoded.offsets).tolist()
@@ -106,7 +110,9 @@ class ModelRenderer:
         """Return the ids that a model is given to answer a chat."""
         script, conversation = self._script(chat), conversation_of(chat)
         texts = Texts()
-        cut = self._cutter.cut(script.render(conversation, add_generation_prompt=True), texts)
+        with self._lock:
+            output = script.render(conversation, add_generation_prompt=True)
+        cut = self._cutter.cut(output, texts)
         return assemble([cut], self._cutter.encode(texts))[0]
 
     def _script(self, chat: Chat) -> Script:

@@ -49,7 +49,7 @@ _WIDE = re.compile(r"\d{5,}|\*|\{[^{}]*\{")
 _SEARCHES = {"startswith", "endswith", "find", "rfind", "index", "rindex", "count"}
 _SEARCHES |= {"split", "rsplit", "replace", "partition", "rpartition"}
 _SEARCHES |= {"removeprefix", "removesuffix"}
-_PADS = {"center", "ljust", "rjust", "zfill"}
+_PADS = {"center", "ljust", "rjust", "zfill", "expandtabs"}
 # These leave behind what else there is of what they look for.
 _TAKES_ONE = {"partition", "rpartition", "removeprefix", "removesuffix"}
 
@@ -212,7 +212,7 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
             args = (list(args[0]),) if args else ()
             self._check_join(self.budget, *args, text)
         elif name == "expandtabs":
-            self.budget.text(len(text) * MAX_WIDTH)
+            self.budget.text(text.count("\t") * MAX_WIDTH)
         elif name in _SEARCHES:
             text, args = self._searched(name, text, args, kwargs)
             if name == "replace":

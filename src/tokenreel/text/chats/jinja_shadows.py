@@ -21,6 +21,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from tokenreel.errors import InputError
 
@@ -130,23 +131,47 @@ class Shadows:
 
     @cached_property
     def _overlap(self) -> bool:
-        """Whether a control token may become another by what stands beside it."""
+        """Whether a control token may become another by what stands beside it.
+
+        So it is where one lies in another, or ends with what another begins with.
+        """
+        known = set(self.controls)
+        beginnings = {token[:size] for token in known for size in range(1, len(token))}
         return any(
-            one is not other and (one in other or _meet(one, other))
-            for one in self.controls
-            for other in self.controls
-        )
-
-
-def _meet(one: str, other: str) -> bool:
-    """Tell whether one string ends with what another begins with."""
-    longest = min(len(one), len(other)) - 1
-    return any(one[-size:] == other[:size] for size in range(1, longest + 1))
+            token[start:] in beginnings or self.spelling.match(token, start) is not None
+            for token in known
+            for start in range(1, len(token))
+        ) or bool(known & beginnings)
 
 
 def _any_of(tokens: Sequence[str]) -> re.Pattern[str]:
-    longest = sorted(tokens, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest)) or "(?!)")
+    """Return a pattern for the longest of many strings, which looks at each character once.
+
+    Vocabularies have up to some thousand control tokens: an alternation would try them in turn
+    at every "<".
+    """
+    tree: dict[str, Any] = {}
+    for token in tokens:
+        branch = tree
+        for character in token:
+            branch = branch.setdefault(character, {})
+        branch[""] = {}
+    return re.compile(_pattern(tree) if tree else "(?!)")
+
+
+def _pattern(tree: Mapping[str, Any]) -> str:
+    """Return the pattern of a tree of characters; the longest way through it is tried first."""
+    ways = []
+    for character, branch in tree.items():
+        if character:
+            spelled = character
+            while len(branch) == 1 and "" not in branch:  # a run without a fork needs no group
+                [(following, branch)] = branch.items()
+                spelled += following
+            ways.append(re.escape(spelled) + _pattern(branch))
+    if not ways:
+        return ""
+    return f"(?:{'|'.join(ways)})" + ("?" if "" in tree else "")
 
 
 class Untracked(Exception):
