@@ -53,7 +53,7 @@ test: $(STAMP)
 # What a run has counted is printed at its end (-rP).
 soak: $(STAMP)
 	$(BIN)/python -m pytest -n auto -m soak --timeout=3600 -rP
-	$(BIN)/python scripts/mutate.py --count 150 --least 0.9
+	$(BIN)/python scripts/mutate.py --count 150 --least 0.95
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
