@@ -118,7 +118,11 @@ def expected_plan(plan: Packed) -> tuple[Counter[Segment], dict[str, int]]:
             ledger["dropped"] += len(document)
             continue
         shown = set[int]()
+        is_unfit = False
         for ranges in _cuts(document.turns, len(document), capacity, truncation):
+            is_unfit = not ranges
+            if is_unfit:
+                continue
             numbers = [token for start, stop in ranges for token in range(start, stop)]
             trained = sum(bool(document.loss_weights[number] > 0) for number in numbers[1:])
             if trained < min_trained or len(numbers) < 2:
@@ -130,7 +134,8 @@ def expected_plan(plan: Packed) -> tuple[Counter[Segment], dict[str, int]]:
             ledger["overlap"] += len(shown & set(numbers))
             shown |= set(numbers)
         ledger["placed"] += len(shown)
-        ledger["untrained_documents"] += not shown
+        ledger["unfit_documents"] += is_unfit
+        ledger["untrained_documents"] += not shown and not is_unfit
         was_cut = bool(shown) and len(document) > capacity
         ledger["cut_documents"] += was_cut
         missing = "truncated" if was_cut and truncation != "split" else "dropped"

@@ -21,6 +21,7 @@ from tokenreel import StoreWriter, open_store
 from tokenreel.errors import ConfigError
 from tokenreel.rows import episodes
 from tokenreel.rows.episodes import plan_episodes
+from tokenreel.rows.packed import plan_packed
 from tokenreel.text.turns import ROLE_CODES, TURN
 
 
@@ -99,6 +100,35 @@ def test_a_chat_keeps_its_system_turn_and_last_whole_turns_in_one_segment(tmp_pa
     assert plan.ledger["truncated"] == 9
     assert plan.ledger["trained"] == 4
     check_ledger(plan, 20, 4)
+
+
+def test_a_chat_whose_system_turn_does_not_fit_beside_its_last_answer_is_dropped_and_counted(
+    tmp_path: Path,
+) -> None:
+    turns = np.zeros(3, TURN)
+    turns["start"], turns["length"] = [0, 6, 8], [6, 2, 5]
+    turns["role"] = [ROLE_CODES[role] for role in ("system", "user", "assistant")]
+    turns["weight"] = [0, 0, 1]
+    short = np.zeros(2, TURN)
+    short["start"], short["length"], short["role"], short["weight"] = (
+        [0, 2],
+        [2, 5],
+        [ROLE_CODES["user"], ROLE_CODES["assistant"]],
+        [0, 1],
+    )
+    with StoreWriter(tmp_path / "s", vocab_size=100, turns=True) as writer:
+        writer.add(range(13), turns=turns)
+        writer.add(range(20, 27), turns=short)
+    split = open_store(tmp_path / "s")["train"]
+    for plan in (plan_episodes(split=split, seq_len=9), plan_packed(split=split, seq_len=9)):
+        assert plan.num_rows == 1
+        assert (plan.find(0), plan.find(1)) == ([], [(0, 0, 7)])
+        assert plan.ledger["unfit_documents"] == 1
+        assert (plan.ledger["dropped"], plan.ledger["truncated"]) == (13, 0)
+    # One token more, and system turn and answer fit.
+    fitting = plan_episodes(split=split, seq_len=10)
+    assert fitting.find(0) == [(0, 0, 6), (0, 8, 13)]
+    assert fitting.ledger["unfit_documents"] == 0
 
 
 def test_what_loses_its_last_target_to_the_cut_is_dropped(tmp_path: Path) -> None:

@@ -29,6 +29,13 @@ left out  in no row: cut off long documents, ends that fill no row, documents to
 trained   labels that weigh in the loss, in an epoch
 context   seen, but not trained: the first token of a row, or what a user says
 padding   places of rows that hold no token"""
+LEFT_OUT = {
+    "short_documents": "short documents",
+    "long_groups": "long groups",
+    "unfit_documents": "chats whose system turn does not fit a row beside their last answer",
+    "untrained_documents": "untrained documents",
+    "untrained_rows": "untrained rows",
+}
 SHOWN_FOOTNOTE = "tokens shown are rows times seq_len, padding included"
 
 
@@ -90,9 +97,9 @@ def _draw_sources(console: Console, facts: dict[str, Any]) -> None:
     console.print()
     columns_table(console, table)
     for source in facts["sources"]:
-        for kind in ("short_documents", "untrained_documents", "untrained_rows"):
+        for kind, words in LEFT_OUT.items():
             if number := source["ledger"].get(kind):
-                left_out = f"{_clipped(source['name'])}: {count(number)} {kind.replace('_', ' ')}"
+                left_out = f"{_clipped(source['name'])}: {count(number)} {words}"
                 console.print(f"{left_out} are left out", markup=False)
     console.print(FOOTNOTE, style="dim", markup=False)
 

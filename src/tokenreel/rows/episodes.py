@@ -6,7 +6,7 @@ fewer than `min_tokens` tokens, and what has no trained target after the cut, ar
 out when the rows are planned. That reads the document index and, where there are some,
 turns or stored weights; no token. It is done once: the plan is kept in the cache, 20 bytes
 for each row, 32 where whole_turns cuts, and mapped. In the ledger (row_ledger.py) `overlap` are
-the tokens that `split` shows twice.
+the tokens that `split` shows twice, `unfit_documents` the chats that whole_turns drops.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ from tokenreel.rows.segments import (
     Segments,
     choose_truncation,
     count_targets,
+    count_unfit,
     cut,
     document_bounds,
+    row_version,
 )
 from tokenreel.store.split import Split
 from tokenreel.store.store import Store
@@ -177,7 +179,7 @@ def plan_episodes(
     truncation = choose_truncation(split, truncation)
     settings: dict[str, object] = {
         "rows": "episodes",
-        "version": VERSION,
+        "version": row_version(VERSION, truncation),
         "seq_len": seq_len,
         "truncation": truncation,
         "min_tokens": min_tokens,
@@ -220,6 +222,7 @@ def _plan_blocks(
         kept = (targets > 0) & (bounds.length[owner] >= min_tokens)
         rows = cuts.take(kept)
         counts = count_placed(rows, bounds, truncation=truncation)
+        counts["unfit_documents"] = count_unfit(cuts)
         trained = int(targets[kept].sum())
         add_counts(ledger, {**counts, "rows": len(rows.document), "trained": trained})
         yield rows

@@ -40,8 +40,10 @@ from tokenreel.rows.segments import (
     Segments,
     choose_truncation,
     count_targets,
+    count_unfit,
     cut,
     document_bounds,
+    row_version,
 )
 from tokenreel.store.split import Split
 from tokenreel.store.store import Store
@@ -145,7 +147,7 @@ class _Wanted:
         """The same, by the names that identities and plans on disk have for them."""
         return {
             "rows": "packed",
-            "version": VERSION,
+            "version": row_version(VERSION, self.truncation),
             "packing_version": PACKING_VERSION,
             "seq_len": self.seq_len,
             "method": self.packing,
@@ -253,7 +255,9 @@ def _plan_block(split: Split, wanted: _Wanted, first: int, stop: int) -> tuple[T
     counts |= _count_documents(segments, bounds)
     counts["documents"] = len(lengths)
     counts["short_documents"] = len(lengths) - len(bounds.document)
-    counts["untrained_segments"] = int(np.count_nonzero(~kept))
+    counts["unfit_documents"] = count_unfit(cuts)
+    counts["untrained_documents"] -= counts["unfit_documents"]
+    counts["untrained_segments"] = int(np.count_nonzero(~kept)) - counts["unfit_documents"]
     counts["trained"] = int(targets[kept].sum())
     counts["rows"] = table.num_rows
     return table, counts

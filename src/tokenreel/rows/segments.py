@@ -5,7 +5,9 @@
     keep_first   its first T + 1 tokens
     keep_last    its last T + 1 tokens
     whole_turns  of a chat, the system turn and the last whole turns that fit, as one segment
-                 of two token ranges (the rule: text/chats/truncate.py)
+                 of two token ranges (the rule: text/chats/truncate.py); a chat whose system turn
+                 does not fit beside its last answer is a segment of no tokens, which goes into
+                 no row and is counted (`unfit_documents`)
 
 The first token of a segment is nobody's target; of the others those count as trained
 that have a weight above 0: the stored weights, else those of the turns, else all. All is
@@ -109,6 +111,9 @@ def _whole_turns(split: Split, bounds: Bounds, capacity: int) -> Segments:
         mine = turns[low:high].copy()
         mine["start"] -= np.uint64(begin)
         ranges = whole_turns(mine, end - begin, max_tokens=capacity).pieces
+        if not ranges:
+            segments.length[at] = 0
+            continue
         _keep_ranges(segments, at, [(begin + start, begin + stop) for start, stop in ranges])
     return segments
 
@@ -139,6 +144,19 @@ TRUNCATIONS: Mapping[str, Callable[[Split, Bounds, int], Segments]] = {
     "keep_last": _keep_last,
     "whole_turns": _whole_turns,
 }
+
+
+def row_version(version: int, truncation: str) -> int:
+    """Return the version of rows with a truncation, from the version of their kind.
+
+    That of whole_turns is one further on: it once cut into system turns.
+    """
+    return version + (truncation == "whole_turns")
+
+
+def count_unfit(segments: Segments) -> int:
+    """Return how many chats are dropped because a row cannot hold their system turn whole."""
+    return int(np.count_nonzero(segments.num_tokens == 0))
 
 
 def choose_truncation(split: Split, truncation: str | None) -> str:

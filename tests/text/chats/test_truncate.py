@@ -101,8 +101,44 @@ def test_the_last_answers_end_of_turn_always_stays_and_is_trained(
     end = extents(rendered)[must_stay(turns)].stop - 2
     assert rendered.ids[end] == END
     kept = kept_places(rendered, "whole_turns", max_tokens)
+    if not kept:  # dropped, for its system turn
+        assert turns[0][0] == "system"
+        return
     assert end in kept
     assert weights_of(cut_of(rendered, "whole_turns", max_tokens))[kept.index(end)] == 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["system", "user", "assistant", "tool"]), st.integers(0, 9)),
+        min_size=1,
+        max_size=8,
+    ),
+    st.integers(1, 60),
+)
+@example([("system", 9), ("user", 1), ("assistant", 1)], 12)
+@example([("user", 1), ("assistant", 1), ("system", 9)], 12)
+@example([("system", 9)], 5)
+def test_no_system_turn_is_ever_cut_into(turns: list[tuple[str, int]], max_tokens: int) -> None:
+    rendered = rendered_of(turns)
+    kept = set(kept_places(rendered, "whole_turns", max_tokens))
+    for extent, (role, _) in zip(extents(rendered), turns, strict=True):
+        if role == "system":
+            assert kept.issuperset(extent) or kept.isdisjoint(extent)
+
+
+@settings(max_examples=100, deadline=None)
+@given(CHATS, st.integers(1, 90))
+def test_a_chat_is_dropped_only_where_its_system_turn_and_last_answer_do_not_fit(
+    turns: list[tuple[str, int]], max_tokens: int
+) -> None:
+    rendered = rendered_of(turns)
+    where = extents(rendered)
+    needed = where[0].stop + len(where[must_stay(turns)]) - 1  # the tail may go
+    is_dropped = not kept_places(rendered, "whole_turns", max_tokens)
+    does_not_fit = len(rendered.ids) > max_tokens and needed > max_tokens
+    assert is_dropped == (turns[0][0] == "system" and does_not_fit)
 
 
 @pytest.mark.parametrize("truncation", list(RULES))
@@ -176,7 +212,7 @@ def test_an_answer_without_its_question_is_only_kept_when_no_question_fits() -> 
 
 
 def test_after_a_hard_cut_what_survives_of_a_huge_answer_is_still_trained() -> None:
-    rendered = rendered_of([("system", 3), ("user", 3), ("assistant", 500)])
+    rendered = rendered_of([("user", 3), ("assistant", 500)])
     shorter = cut_of(rendered, "whole_turns", 20)
     assert shorter.take(rendered.ids).tolist() == [*[ord("x")] * 19, END]
     assert weights_of(shorter) == [1.0] * 20

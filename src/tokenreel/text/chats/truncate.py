@@ -6,10 +6,12 @@
 `whole_turns` drops oldest turns until the rest fits. What is left begins with a user
 turn if that fits, otherwise with any turn that leaves no tool result without its call.
 The system turn (and what the template puts before it) and the last assistant turn
-always stay. If those two alone are too long, or what follows them is, there is a hard
-cut: the tokens before the last assistant's end-of-turn are kept from the right, and
-what follows it from the left as far as there is room. A chat without an assistant turn
-has its last turn in that place. A longer limit keeps all that a shorter one kept.
+always stay. If what follows them is too long, it is kept from the left as far as there is
+room. If a system turn and the last assistant turn are too long by themselves, nothing is kept:
+no system turn is ever cut into, since a model would be shown half of its instructions. Without
+a system turn, the tokens before the last assistant's end-of-turn are kept from the right. A
+chat without an assistant turn has its last turn in that place. A longer limit keeps all that a
+shorter one kept.
 
 A hard cut never adds a token: a turn that lost its end has none, and what survives of a
 trained span stays trained. Costs a few microseconds per chat that is too long.
@@ -29,18 +31,24 @@ ASSISTANT, TOOL = ROLE_CODES["assistant"], ROLE_CODES["tool"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """What is kept of one chat: token ranges [start, stop), ascending, and the turns in them."""
+    """What is kept of one chat: token ranges [start, stop), ascending, and the turns in them.
+
+    No range at all where the chat is dropped.
+    """
 
     pieces: tuple[tuple[int, int], ...]
     turns: np.ndarray
 
     def take(self, tokens: np.ndarray) -> np.ndarray:
         """Return the kept tokens (ids, or anything else there is one of per token)."""
-        return np.concatenate([tokens[start:stop] for start, stop in self.pieces])
+        return np.concatenate([tokens[:0], *(tokens[start:stop] for start, stop in self.pieces)])
 
 
 def whole_turns(turns: np.ndarray, num_tokens: int, *, max_tokens: int) -> Cut:
-    """Keep the system turn and the last whole turns that fit; cut hard only where none do."""
+    """Keep the system turn and the last whole turns that fit; cut hard only where none do.
+
+    A chat whose system turn does not fit beside its last answer is dropped: no range is kept.
+    """
     if num_tokens <= max_tokens or not len(turns):
         return cut_to(turns, (0, min(num_tokens, max_tokens)))
     first, last = kept_ends(turns["role"])
@@ -91,8 +99,19 @@ def _hard_cut(
     stop = start + int(turns["length"][last]) - int(turns["tail"][last])
     overflow = prefix + stop - start - max_tokens
     if overflow <= 0:
-        return cut_to(turns, (0, prefix), (start, min(num_tokens, stop - overflow)))
+        room = min(num_tokens, stop - overflow)
+        return cut_to(turns, (0, prefix), (start, _before_cut_system(turns, room, last=last)))
+    if SYSTEM in (turns["role"][0], turns["role"][last]):
+        return Cut(pieces=(), turns=turns[:0])
     return cut_to(turns, (min(overflow, prefix), prefix), (start + max(0, overflow - prefix), stop))
+
+
+def _before_cut_system(turns: np.ndarray, stop: int, *, last: int) -> int:
+    """Return `stop`, or the beginning of a system turn behind the last answer that it cuts."""
+    starts = turns["start"].astype(np.int64)
+    is_cut = (starts < stop) & (stop < starts + turns["length"]) & (turns["role"] == SYSTEM)
+    is_cut[: last + 1] = False
+    return int(starts[np.argmax(is_cut)]) if is_cut.any() else stop
 
 
 def cut_to(turns: np.ndarray, *pieces: tuple[int, int]) -> Cut:
