@@ -239,7 +239,7 @@ def specials_for(template: Template | ModelTemplate) -> tuple[str, ...]:
         raise ConfigError(
             "a model's own template does not say what control tokens it needs",
             where=template.where,
-            remedy="name them one by one (special=…), or use the model's own tokenizer",
+            remedy="name them one by one, or use the model's own tokenizer",
         )
     ends = {*SPELLINGS, TURN_END}.intersection(template.controls)
     return template.controls if ends else (END_OF_TEXT, *template.controls)
