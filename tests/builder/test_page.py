@@ -11,7 +11,7 @@ import pytest
 from tests.builder.making import documents, write_jsonl
 
 from tokenreel.builder.build import Built, build
-from tokenreel.builder.chips import printed
+from tokenreel.builder.chips import chip_row, printed
 from tokenreel.builder.page import report_page
 from tokenreel.builder.report import Account
 from tokenreel.builder.report_files import PAGE_NAME, write_report
@@ -157,6 +157,17 @@ def test_samples_are_the_tokens_of_the_store(tmp_path: Path) -> None:
     # Two bytes spell a character: one chip shows it, with both ids.
     assert [chip.text for chip in first_sample.first] == ["é"] * 20 + ["<|endoftext|>"]
     assert first_sample.first[0].ids == (0xC3, 0xA9) and first_sample.first[-1].is_control
+
+
+def test_a_page_says_how_many_tokens_of_a_sample_it_leaves_out_and_nothing_where_none(
+    tmp_path: Path,
+) -> None:
+    room = FIRST_TOKENS + LAST_TOKENS - 1  # and the end token
+    texts = ["x" * room, "x" * (room + 1_000)]
+    built = build(texts=texts, out=tmp_path / "s", tokenizer="byte")
+    short, long = map(chip_row, samples_of(built.store, load_tokenizer("byte")))
+    assert 'class="more"' not in short
+    assert ">… 1,000 tokens …<" in long
 
 
 def test_a_report_of_an_older_build_has_a_page_too() -> None:
