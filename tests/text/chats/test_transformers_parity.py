@@ -4,10 +4,9 @@ The same chats go through `apply_chat_template(..., return_assistant_tokens_mask
 with the same tokenizer and a generation-marked Jinja template.
 
 Left out, because there `transformers` does what we promise not to: content that spells a
-control token (it becomes one); content with blanks at its ends, which melt into the
-template's own newlines before tokenization; empty content, for which its mask is found
-from character positions and misses the span. The mask of `transformers` is taken as the
-set of trained tokens.
+control token (it becomes one). Masks are not compared where an answer is empty, since that of
+`transformers` misses the span, nor where it begins or ends with blanks: a token that a header
+and an answer make together is trained by `transformers`, and not by us.
 """
 
 from __future__ import annotations
@@ -57,9 +56,7 @@ JINJA = {
     "llama3": LLAMA3.replace("END", "'<|eot_id|>'"),
 }
 
-CONTENT = st.text(st.sampled_from("aeiou thx?.,!é🙂\n<|>0123"), min_size=1, max_size=30).filter(
-    lambda text: text == text.strip() and text
-)
+CONTENT = st.text(st.sampled_from("aeiou thx?.,!é🙂\n<|>0123"), max_size=30)
 CHATS = st.builds(
     lambda system, pairs: (
         [{"role": "system", "content": text} for text in system]
@@ -98,7 +95,10 @@ def test_ids_and_masks_equal_those_of_transformers(
     )
     rendered = render([read_chat({"messages": messages})], BUILT_IN[name], tokenizer=bpe)
     assert rendered.ids.tolist() == expected["input_ids"]
-    assert (rendered.token_weights() > 0).tolist() == list(map(bool, expected["assistant_masks"]))
+    answers = [m["content"] for m in messages if m["role"] == "assistant"]
+    if all(text and text == text.strip() for text in answers):
+        trained = (rendered.token_weights() > 0).tolist()
+        assert trained == list(map(bool, expected["assistant_masks"]))
 
 
 @pytest.mark.parametrize("name", list(BUILT_IN))

@@ -120,6 +120,7 @@ def test_the_last_answers_end_of_turn_always_stays_and_is_trained(
 @example([("system", 9), ("user", 1), ("assistant", 1)], 12)
 @example([("user", 1), ("assistant", 1), ("system", 9)], 12)
 @example([("system", 9)], 5)
+@example([("system", 0)], 3)
 def test_no_system_turn_is_ever_cut_into(turns: list[tuple[str, int]], max_tokens: int) -> None:
     rendered = rendered_of(turns)
     kept = set(kept_places(rendered, "whole_turns", max_tokens))

@@ -98,11 +98,12 @@ def _hard_cut(
     start = int(turns["start"][last])
     stop = start + int(turns["length"][last]) - int(turns["tail"][last])
     overflow = prefix + stop - start - max_tokens
+    is_system = turns["role"][[0, last]] == SYSTEM
+    if is_system[1] or (is_system[0] and overflow > 0):
+        return Cut(pieces=(), turns=turns[:0])
     if overflow <= 0:
         room = min(num_tokens, stop - overflow)
         return cut_to(turns, (0, prefix), (start, _before_cut_system(turns, room, last=last)))
-    if SYSTEM in (turns["role"][0], turns["role"][last]):
-        return Cut(pieces=(), turns=turns[:0])
     return cut_to(turns, (min(overflow, prefix), prefix), (start + max(0, overflow - prefix), stop))
 
 
