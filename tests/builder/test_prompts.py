@@ -99,6 +99,23 @@ def test_the_same_bytes_whoever_builds(tmp_path: Path, options: dict[str, Any]) 
     assert found == {record["prompt"]: rest(record) for record in RECORDS}
 
 
+def test_a_build_that_was_broken_off_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.jsonl")
+    settings = {"chunk_bytes": 700, "shard_size": 100}
+    whole = build(source, tmp_path / "whole", **settings)
+
+    def stop(account: Any) -> None:
+        if account.documents > 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(source, tmp_path / "s", watch=stop, **settings)
+    assert list((tmp_path / "s" / ".build").glob("*/*.chunk"))
+    again = build(source, tmp_path / "s", **settings)
+    assert not again.already_built
+    assert again.store.fingerprint == whole.store.fingerprint
+
+
 def test_a_build_that_is_there_is_found_again(tmp_path: Path) -> None:
     source = write(tmp_path / "a.jsonl")
     build(source, tmp_path / "s")

@@ -80,7 +80,9 @@ def test_a_flipped_bit_of_a_record_is_found_by_verify(full: Path) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("suffix", ["bin", "turns", "weights", "origins", "strings", "json"])
+@pytest.mark.parametrize(
+    "suffix", ["bin", "turns", "weights", "origins", "strings", "records", "objects", "json"]
+)
 def test_every_single_bit_of_every_file_is_found_by_verify(full: Path, suffix: str) -> None:
     files = sorted(full.glob(f"*/*.{suffix}"))
     for file in files[:1] if suffix == "json" else files:  # of records one: they are long

@@ -20,6 +20,7 @@ DIGESTS = {
     "plain": "582035db657728ac6dfdc11b3ff129937b942e08855e32379cd427804ac7653a",
     "chats": "7d57737997f38c64d40b3c688a15fecc2f36ed99cc0c5ac0757647a9d209d039",
     "straddling": "fba8f0c4a77363fd6b2b20f52f27cdd3fcd326b77c7f855f9735b3da37ea3ed8",
+    "prompts": "7323e997a78953d1a010ed83d51b23f7f840b746994b89fb25c8328d8deef4b0",
 }
 
 
@@ -99,3 +100,15 @@ def test_the_straddling_document_is_read(mode: str) -> None:
     first = store.document(0).provenance
     assert first == Provenance(file="a\ud800")
     assert store.document(2).tokens.tolist() == [3]
+
+
+@pytest.mark.parametrize("mode", ["mmap", "pread"])
+def test_the_records_of_the_prompts_are_read(mode: str) -> None:
+    split = open_store(VERSION_1 / "prompts", mode=mode)["train"]
+    assert len(split.shards) == 3
+    assert [document.record for document in split.documents()] == [
+        {"answer": "π", "verifier": {"at": [1, 2.5, None, True]}},
+        {},
+        {},
+        {"n": 2**70},
+    ]

@@ -63,7 +63,24 @@ def write_straddling(path: Path) -> None:
         writer.add([3], weights=[1])
 
 
-STORES = {"plain": write_plain, "chats": write_chats, "straddling": write_straddling}
+def write_prompts(path: Path) -> None:
+    """Prompts with records, of which one document has none, in three shards."""
+    turn = np.zeros(1, TURN)
+    settings = {"vocab_size": 300, "shard_bytes": 16, "block_bytes": 16}
+    verified = {"answer": "π", "verifier": {"at": [1, 2.5, None, True]}}
+    with StoreWriter(path, **settings, turns=True, records=True) as writer:
+        records = (verified, {}, None, {"n": 2**70})
+        for number, record in enumerate(records):
+            turn["length"], turn["role"] = number + 2, 1
+            writer.add(np.arange(number + 2) + 200, turns=turn, record=record)
+
+
+STORES = {
+    "plain": write_plain,
+    "chats": write_chats,
+    "straddling": write_straddling,
+    "prompts": write_prompts,
+}
 
 
 def write_stores(folder: Path) -> None:

@@ -106,7 +106,7 @@ def build_full(
                     provenance=Provenance(
                         file=f"{split}.jsonl", row=number, byte=81 * number, id=f"№ {number}"
                     ),
-                    record={"answer": number, "№": [split, None]},
+                    record={"№": number},
                 )
     return path
 
