@@ -104,8 +104,8 @@ def test_an_absolute_path_stays_what_it_is(folder: Path) -> None:
         (
             'rows = "episodes"',
             'rows = "episode"',
-            "bad sources.1.rows (expected 'windows', 'document_windows', 'episodes', 'packed' or "
-            "'prompts', got 'episode'); did you mean 'episodes'?",
+            "bad sources.1.rows (expected 'windows', 'document_windows', 'episodes', 'packed', "
+            "'prompts' or 'pairs', got 'episode'); did you mean 'episodes'?",
         ),
         ("seq_len = 8", "seq_len = [", "cannot be read: "),
         ("[[phases]]", "[phases]", "bad phases (expected a valid array"),
@@ -161,7 +161,10 @@ def test_a_recipe_that_makes_no_sense_is_refused(settings: dict[str, Any], messa
         ({"weight": True}, r"bad weight of source 'web' \(expected a number, got True\)"),
         ({"wieght": 2}, r"Source has no setting 'wieght'; did you mean 'weight'\?$"),
         ({"packing": "best_fit"}, "packing does not concern its rows .*; leave packing out"),
-        ({"truncation": "keep_last"}, r"expected rows of episodes or packed or prompts, got"),
+        (
+            {"truncation": "keep_last"},
+            r"expected rows of episodes or packed or prompts or pairs, got",
+        ),
         ({"rows": "packed", "min_tokens": 3}, r"expected rows of episodes, got packed"),
     ],
 )

@@ -14,6 +14,7 @@ from mypy import api
 from tests.feed.making import check_ledger, recipe_of, write_store
 from tests.feed.test_row_maker import arrays_of, noise
 from tests.rows.planning import plan_of, rows_of
+from tests.rows.test_pairs import write_groups
 from tests.rows.test_prompts import write_prompts
 
 import tokenreel
@@ -134,6 +135,11 @@ def test_the_ledger_of_every_kind_adds_up(tmp_path: Path, rows: Rows) -> None:
     lengths = [1] * 12 + [30, 5, 0, 12, 7, 60, 2, 9]
     if rows == "prompts":
         write_prompts(tmp_path / "s", lengths, shard_bytes=180)
+    elif rows == "pairs":
+        lengths = [max(length, 1) for length in lengths]
+        groups = [[(1, length)] * 2 for length in lengths]
+        write_groups(tmp_path / "s", groups, shard_bytes=300)
+        lengths = [2 * (1 + length) for length in lengths]
     else:
         write_store(tmp_path / "s", lengths, sidecar="turns", shard_tokens=90)
     (plan,) = Feed(recipe_of(Source(name="a", path=tmp_path / "s", rows=rows), seq_len=8)).plans

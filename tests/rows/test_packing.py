@@ -40,6 +40,8 @@ def naive(lengths: list[int], capacity: int, method: str) -> Rows:
             open_rows.sort(key=lambda row: (room[row], -filled_at[row]))
         if method == "sequential":
             open_rows = [row for row in open_rows if row == len(rows) - 1]
+        if method == "single":
+            open_rows = []
         if not open_rows:
             rows.append([])
             room.append(capacity)
@@ -133,7 +135,7 @@ def test_lognormal_lengths_fill_the_rows() -> None:
         assert lengths.sum() / ((len(row_offsets) - 1) * 2049) > least
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [method for method in METHODS if method != "single"])
 def test_a_row_far_longer_than_all_items_costs_no_more_than_one_that_just_holds_them(
     method: str,
 ) -> None:
@@ -173,7 +175,9 @@ def test_what_does_not_fit_is_refused(lengths: list[int], capacity: int, message
 
 
 def test_an_unknown_method_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"best_fit or first_fit or sequential, got 'worst_fit'"):
+    with pytest.raises(
+        ConfigError, match=r"best_fit or first_fit or sequential or single, got 'worst_fit'"
+    ):
         pack(np.array([1]), 2, method="worst_fit")
 
 

@@ -142,7 +142,7 @@ def test_groups_convert_to_the_native_layout_alone(tmp_path: Path) -> None:
     copied = open_store(tmp_path / "copy")["train"]
     assert copied.has_groups
     documents = zip(copied.documents(), open_store(path)["train"].documents(), strict=True)
-    assert all((a.turns == b.turns).all() for a, b in documents)
+    assert all(np.array_equal(a.turns, b.turns) for a, b in documents)  # type: ignore[arg-type]
 
 
 def test_a_document_says_which_answer_each_turn_is_of() -> None:

@@ -97,6 +97,12 @@ def _draw_sources(console: Console, facts: dict[str, Any]) -> None:
     console.print()
     columns_table(console, table)
     for source in facts["sources"]:
+        if groups := source["ledger"].get("groups"):
+            answers = count(source["ledger"]["segments"])
+            told = (
+                f"{_clipped(source['name'])}: {count(groups)} groups of answers, {answers} in all"
+            )
+            console.print(told, markup=False)
         for kind, words in LEFT_OUT.items():
             if number := source["ledger"].get(kind):
                 left_out = f"{_clipped(source['name'])}: {count(number)} {words}"

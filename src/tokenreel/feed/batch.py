@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenreel.display import never_raising
+from tokenreel.feed.one_a_row import slots_of_segments
 from tokenreel.feed.shown_batch import ShownBatch, load_tokenizer, told_batch
 
 if TYPE_CHECKING:
@@ -28,6 +29,12 @@ class Batch:
     if asked for: a list [B] or [A][B] of what the store keeps of each row's document; None for a
     row that is padding, shows several documents, or whose store keeps nothing.
 
+    group_ids, answer_labels: int32, if some rows are pairs, or if asked for. The number of the
+    group that each input token belongs to, from 0 in the order in which groups stand in this
+    batch, -1 for padding and other rows; and the label of its answer: 1 preferred or desirable,
+    2 rejected or undesirable, 0 none. Each answer of a group is a segment; ranked answers, which
+    have no label, stand best first.
+
     shared: the names of the fields that are views of one row of memory which many batches have in
     common, and which nobody may write into; plain windows have such.
 
@@ -43,6 +50,8 @@ class Batch:
     position_ids: np.ndarray
     source_ids: np.ndarray
     document_ids: np.ndarray | None = None
+    group_ids: np.ndarray | None = None
+    answer_labels: np.ndarray | None = None
     records: list[Any] | None = field(default=None, repr=False)
     made_mask: np.ndarray | None = field(default=None, repr=False)  # attention_mask, if asked for
     shared: frozenset[str] = field(default=frozenset(), compare=False)
@@ -82,6 +91,38 @@ class Batch:
         begins = np.ones(flat.shape, bool)
         begins[:, 1:] = flat[:, 1:] != flat[:, :-1]
         return np.append(np.flatnonzero(begins.reshape(-1)), flat.size).astype(np.int32)
+
+    def padded(
+        self, *, width: int | None = None, rows: int | None = None, pad_id: int = 0
+    ) -> Batch:
+        """Return the same segments one a row, in order, [n, width] or [A, n, width].
+
+        Of rows of pairs these are the answers, preferred and rejected next to each other. `width`
+        None: that of the longest; `rows` None: as many as there are segments, or, with
+        accumulation, the most of a microbatch. What is left is padding, of `pad_id`.
+        """
+        slots, origin = slots_of_segments(self.segment_ids, width=width, rows=rows)
+        is_empty = slots < 0
+
+        def moved(values: np.ndarray, padding: int) -> np.ndarray:
+            return np.where(is_empty, values.dtype.type(padding), values.reshape(-1)[slots])
+
+        def moved_if_any(values: np.ndarray | None, padding: int) -> np.ndarray | None:
+            return None if values is None else moved(values, padding)
+
+        sources = self.source_ids.reshape(-1)[origin]
+        return Batch(
+            step=self.step,
+            input_ids=moved(self.input_ids, pad_id),
+            labels=moved(self.labels, -100),
+            loss_weights=moved(self.loss_weights, 0),
+            segment_ids=np.where(is_empty, np.int32(0), np.int32(1)),
+            position_ids=moved(self.position_ids, 0),
+            source_ids=np.where(origin < 0, np.int32(-1), sources),
+            document_ids=moved_if_any(self.document_ids, -1),
+            group_ids=moved_if_any(self.group_ids, -1),
+            answer_labels=moved_if_any(self.answer_labels, 0),
+        )
 
     def show(
         self,

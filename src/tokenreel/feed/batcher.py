@@ -13,6 +13,7 @@ from tokenreel.feed.buffers import Allocate, BatchMemory
 from tokenreel.feed.denominators import Denominators, add_up
 from tokenreel.feed.document_ids import document_ids_of
 from tokenreel.feed.fields import EXTRA, known_fields
+from tokenreel.feed.group_fields import group_fields_of, has_groups
 from tokenreel.feed.memory import Memory
 from tokenreel.feed.parts import Part, part_of
 from tokenreel.feed.plain import CommonFields
@@ -37,6 +38,7 @@ class Batcher:
         self._assembler = Assembler(
             plans, order, deal=deal, seq_len=recipe.seq_len, pad_id=recipe.pad_id
         )
+        self._has_groups = has_groups(plans)
         self._common = CommonFields(recipe.seq_len)
         self._parts: dict[tuple[int, int, int], Part] = {}
         self._pool = Memory()
@@ -116,6 +118,10 @@ class Batcher:
         documents = None
         if "document_ids" in extra:
             documents = document_ids_of(self._plans, self._assembler.locate(step, seats), shape)
+        groups = labels = None
+        if self._has_groups or "group_ids" in extra or "answer_labels" in extra:
+            located = self._assembler.locate(step, seats)
+            groups, labels = group_fields_of(self._plans, located, shape)
         records = None
         if "records" in extra:
             records = records_of(self._plans, self._assembler.locate(step, seats), shape)
@@ -125,6 +131,8 @@ class Batcher:
             labels=_shaped(memory.labels, shape),
             source_ids=_shaped(memory.source_ids, shape[:-1]),
             document_ids=documents,
+            group_ids=groups,
+            answer_labels=labels,
             records=records,
             **fields,
         )

@@ -15,8 +15,9 @@ FIELDS = (
     "attention_mask",
     "source_ids",
 )
-EXTRA = ("attention_mask", "document_ids", "records")  # made on request alone
-ARRAYS = (*FIELDS, "document_ids")
+GROUP_FIELDS = ("group_ids", "answer_labels")  # of rows of pairs; of others on request
+EXTRA = ("attention_mask", "document_ids", *GROUP_FIELDS, "records")  # made on request alone
+ARRAYS = (*FIELDS, "document_ids", *GROUP_FIELDS)
 ALL = (*ARRAYS, "records")  # which are objects
 
 
@@ -28,6 +29,15 @@ def known_fields(fields: Sequence[str], *, known: Sequence[str] = ARRAYS) -> tup
             "unknown fields of a batch", expected=", ".join(known), actual=", ".join(unknown)
         )
     return tuple(fields)
+
+
+def default_fields(fields: Sequence[str], *, has_groups: bool) -> Sequence[str]:
+    """Return the fields; to those that are handed on unless others are asked for come GROUP_FIELDS.
+
+    >>> default_fields(FIELDS, has_groups=True)[-2:], default_fields(["labels"], has_groups=True)
+    (('group_ids', 'answer_labels'), ['labels'])
+    """
+    return (*fields, *GROUP_FIELDS) if has_groups and tuple(fields) == FIELDS else fields
 
 
 def extra_of(fields: Sequence[str]) -> tuple[str, ...]:

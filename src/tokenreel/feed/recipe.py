@@ -15,7 +15,7 @@ from tokenreel.errors import ConfigError
 from tokenreel.rows.kinds import KINDS, Rows, kinds_with
 
 Truncation = Literal["split", "keep_first", "keep_last", "whole_turns"]
-Packing = Literal["best_fit", "first_fit", "sequential"]
+Packing = Literal["best_fit", "first_fit", "sequential", "single"]
 Padding = Literal["left", "right"]
 Mode = Literal["mmap", "pread"]
 MAX_SEQ_LEN = 2**31 - 2  # the lengths of pieces, one token more, are int32
@@ -72,14 +72,16 @@ class Source:
             "what becomes of a document longer than a row (episodes, packed): split makes several "
             "rows of it, keep_first and keep_last cut it, whole_turns keeps the system turn and "
             "the last whole turns of a chat. None: whole_turns for chats; for others split where "
-            "packed, keep_first for episodes. Prompts are cut by keep_last or, with None, left out"
+            "packed, keep_first for episodes. Prompts are cut by keep_last or, with None, left "
+            "out; answers of pairs by keep_first or keep_last, or left out with their group"
         ),
     )
     packing: Packing | None = field(
         default=None,
         metadata=setting(
-            "which row a document goes into (packed): the fullest that holds it, the first that "
-            "holds it, or the next in order. None: best_fit"
+            "which row a document or group goes into (packed, pairs): best_fit the fullest that "
+            "holds it, first_fit the first that holds it, sequential the next in order, single one "
+            "of its own. None: best_fit"
         ),
     )
     min_tokens: int | None = field(
@@ -101,6 +103,15 @@ class Source:
             "that GRPO compares; must divide global_batch_size. None: 1",
             least=1,
             most=MAX_BATCH_SIZE,
+            identity=False,  # as padding
+        ),
+    )
+    answer_tokens: int | None = field(
+        default=None,
+        metadata=setting(
+            "the most tokens of an answer with its prompt (pairs): longer ones are cut or left "
+            "out, as truncation says. None: as many as a row has",
+            least=2,
             identity=False,  # as padding
         ),
     )

@@ -13,7 +13,7 @@ from tokenreel.order.grouped_order import GroupedOrder
 from tokenreel.order.order import Order, SourceRows
 from tokenreel.order.schedule import Change, normalised, shares_of
 from tokenreel.rows.kinds import KINDS
-from tokenreel.rows.row_plan import RowPlan
+from tokenreel.rows.row_plan import RowKind, RowPlan
 from tokenreel.store.split import Split
 from tokenreel.store.store import Store
 
@@ -75,9 +75,24 @@ def check_tokenizers(sources: Sequence[Source], stores: Sequence[Store]) -> None
 def plan_rows(source: Source, store: Store, recipe: Recipe) -> RowPlan:
     """Return the rows of a source; what is planned once is looked for beside the store."""
     kind = KINDS[source.rows]
+    _check_groups(source, store, kind)
     settings = {name: getattr(source, name) for name in kind.settings}
     given = {name: value for name, value in settings.items() if value is not None}
     return kind.plan(store, store[source.split], recipe.seq_len, **given)
+
+
+def _check_groups(source: Source, store: Store, kind: RowKind) -> None:
+    """Refuse rows in which a rejected answer would be trained like any text, and pairs of none."""
+    if store[source.split].has_groups == kind.shows_groups:
+        return
+    of_groups = " or ".join(name for name, item in KINDS.items() if item.shows_groups)
+    raise ConfigError(
+        f"source {source.name!r}: its store holds "
+        + ("no groups of answers" if kind.shows_groups else "groups of answers, some rejected"),
+        where=store.path,
+        expected="a store built with pairs=True" if kind.shows_groups else f"rows of {of_groups}",
+        actual=f"rows of {source.rows}",
+    )
 
 
 def order_rows(recipe: Recipe, plans: Sequence[RowPlan]) -> Order:

@@ -258,8 +258,9 @@ def _segments(
         document = None if pieces.document[p] < 0 else int(pieces.document[p])
         start = position if document is None else position - split.document_span(document)[0]
         before = segments[-1] if segments else None
-        if before is not None and (before.document, before.stop) == (document, start):
-            # Only a border of shards lies between them.
+        is_next = before is not None and (before.document, before.stop) == (document, start)
+        if before is not None and is_next and not pieces.first[p]:
+            # Only a border of shards lies between them, not that of two answers.
             trained += before.trained
             segments[-1] = replace(before, stop=start + length, trained=trained)
             continue

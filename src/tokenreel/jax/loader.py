@@ -14,7 +14,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 from tokenreel.display import count_of, named, never_raising
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.fields import FIELDS, extra_of
+from tokenreel.feed.fields import FIELDS, default_fields, extra_of
+from tokenreel.feed.group_fields import has_groups
 from tokenreel.feed.recipe import Recipe
 from tokenreel.jax.arrays import ArrayBatch, Arrays, check_ids_fit
 from tokenreel.jax.ranks import agree, held_by, num_parts_of, open_together
@@ -58,7 +59,8 @@ class FeedLoader:
             held = held_by(over, self.feed.recipe)
             self.rank, self.world_size, self._devices = held.rank, held.world_size, held.devices
             place = partial(_place, over, held.shape)
-        self._arrays = Arrays(place, fields)
+        named = default_fields(fields, has_groups=has_groups(self.feed.plans))
+        self._arrays = Arrays(place, named)
 
     def __len__(self) -> int:
         """How many steps the run has; EndlessError if it has no end."""

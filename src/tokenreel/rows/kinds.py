@@ -12,15 +12,16 @@ from typing import Literal
 
 from tokenreel.rows.episodes import EPISODES
 from tokenreel.rows.packed import PACKED
+from tokenreel.rows.pairs import PAIRS
 from tokenreel.rows.prompts import PROMPTS
 from tokenreel.rows.row_plan import RowKind
 from tokenreel.rows.windows import DOCUMENT_WINDOWS, WINDOWS
 
 # The names of the kinds, once more: type checkers read no list. tests/rows/test_kinds.py
 # compares the two.
-Rows = Literal["windows", "document_windows", "episodes", "packed", "prompts"]
+Rows = Literal["windows", "document_windows", "episodes", "packed", "prompts", "pairs"]
 KINDS: Mapping[str, RowKind] = {
-    kind.name: kind for kind in (WINDOWS, DOCUMENT_WINDOWS, EPISODES, PACKED, PROMPTS)
+    kind.name: kind for kind in (WINDOWS, DOCUMENT_WINDOWS, EPISODES, PACKED, PROMPTS, PAIRS)
 }
 
 
@@ -28,6 +29,6 @@ def kinds_with(setting: str) -> tuple[str, ...]:
     """Return the names of the kinds that a setting concerns; none: it is not a kind's own.
 
     >>> kinds_with("truncation"), kinds_with("weight")
-    (('episodes', 'packed', 'prompts'), ())
+    (('episodes', 'packed', 'prompts', 'pairs'), ())
     """
     return tuple(kind.name for kind in KINDS.values() if setting in kind.settings)

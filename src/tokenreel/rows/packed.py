@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -140,7 +140,7 @@ class _Wanted:
             ("block_docs", 1, 2**27),
             ("min_trained", 0, MAX_CAPACITY),
         ):
-            _check_bounds(name, getattr(self, name), least, most)
+            check_bounds(name, getattr(self, name), least, most)
 
     @property
     def settings(self) -> dict[str, object]:
@@ -173,7 +173,7 @@ def plan_packed(
     `truncation` None is whole_turns for a split with turns and split for others. Without a
     `cache` the plan is kept in memory. `threads` 0 is one for each core, up to four.
     """
-    _check_bounds("threads", threads, 0, 1024)
+    check_bounds("threads", threads, 0, 1024)
     wanted = _Wanted(
         seq_len=seq_len,
         packing=packing,
@@ -183,7 +183,7 @@ def plan_packed(
     )
     # Where a plan cannot be kept, load_or_make would make it in memory: too much of it, here.
     load = partial(load_or_make, None) if cache is None else cache.load
-    make = partial(_plan_blocks, split, wanted, threads or min(os.cpu_count() or 1, MAX_THREADS))
+    make = partial(plan_blocks, split, wanted, _plan_block, threads)
     plan = load(split.name, wanted.settings, columns=TABLE, make=make)
     return Packed(
         split=split,
@@ -207,19 +207,42 @@ PACKED = RowKind(
 )
 
 
-def _check_bounds(name: str, value: int, least: int, most: int) -> None:
+def check_bounds(name: str, value: int, least: int, most: int) -> None:
+    """Raise ConfigError unless a setting lies within its bounds."""
     if not least <= value <= most:
         raise ConfigError(f"{name} makes no sense", expected=f"{least:,} to {most:,}", actual=value)
 
 
-def _plan_blocks(split: Split, wanted: _Wanted, threads: int, ledger: Ledger) -> Iterator[Table]:
-    """Yield the tables of the blocks in order, and fill the ledger."""
-    waiting: deque[Future[tuple[Table, Ledger]]] = deque()
+class Blocks(Protocol):
+    """The settings by which documents are planned block after block."""
+
+    @property
+    def seq_len(self) -> int: ...
+    @property
+    def block_docs(self) -> int: ...
+    @property
+    def min_trained(self) -> int: ...
+
+
+W = TypeVar("W", bound=Blocks)
+T = TypeVar("T")
+
+
+def plan_blocks(
+    split: Split,
+    wanted: W,
+    plan_block: Callable[[Split, W, int, int], tuple[T, Ledger]],
+    threads: int,
+    ledger: Ledger,
+) -> Iterator[T]:
+    """Yield what `plan_block` makes of the blocks of documents, in order, and fill the ledger."""
+    waiting: deque[Future[tuple[T, Ledger]]] = deque()
+    threads = threads or min(os.cpu_count() or 1, MAX_THREADS)
     num_documents = int(split.document_starts[-1])
     with ThreadPoolExecutor(threads, thread_name_prefix="tokenreel-plan") as pool:
         for first in range(0, num_documents, wanted.block_docs):
             stop = min(first + wanted.block_docs, num_documents)
-            waiting.append(pool.submit(_plan_block, split, wanted, first, stop))
+            waiting.append(pool.submit(plan_block, split, wanted, first, stop))
             if len(waiting) > threads:
                 yield _taken(waiting, ledger)
         while waiting:
@@ -229,16 +252,18 @@ def _plan_blocks(split: Split, wanted: _Wanted, threads: int, ledger: Ledger) ->
             "no document can be trained on, so there are no rows",
             where=split.name,
             expected=f"one of >= 2 tokens with >= {wanted.min_trained} trained targets",
-            actual=f"{ledger.get('documents', 0):,} documents without",
+            actual=f"{ledger.get('documents', 0):,} documents without"
+            + (f", {long:,} of them too long" if (long := ledger.get("long_groups")) else ""),
+            remedy="make seq_len larger, or cut them with truncation" if long else None,
         )
     close_ledger(ledger, num_tokens=split.num_tokens, seq_len=wanted.seq_len)
 
 
-def _taken(waiting: deque[Future[tuple[Table, Ledger]]], ledger: Ledger) -> Table:
-    """Return the table of the block that has waited longest; its counts go to the ledger."""
-    table, counts = waiting.popleft().result()
+def _taken(waiting: deque[Future[tuple[T, Ledger]]], ledger: Ledger) -> T:
+    """Return what was made of the block that has waited longest; its counts go to the ledger."""
+    made, counts = waiting.popleft().result()
     add_counts(ledger, counts)
-    return table
+    return made
 
 
 def _plan_block(split: Split, wanted: _Wanted, first: int, stop: int) -> tuple[Table, Ledger]:

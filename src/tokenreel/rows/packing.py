@@ -4,6 +4,7 @@
                  of rows with equal room, the one that was filled last
     first_fit    longest first, each into the first row (by number) that holds it
     sequential   in the order given; a new row where the next length does not fit
+    single       each into a row of its own
 
 Equal lengths are taken in the order given. What is in a row stands in the order given, and
 rows are numbered by the first that is in them: the result is one and the same on every
@@ -42,7 +43,7 @@ def pack(
     # four bytes for each token of a row.
     capacity = min(capacity, max(int(items.sum()), 1))
     extension = native.extension()
-    if extension is None:
+    if extension is None or method == "single":  # which is nothing to compute
         return pack_reference(items, capacity, method=method)
     row_offsets, order = np.empty(len(items) + 1, np.int64), np.empty(len(items), np.int64)
     num_rows = extension.pack(items, capacity, method, row_offsets, order)
@@ -133,10 +134,16 @@ def _sequential(lengths: list[int], capacity: int) -> list[int]:
     return rows
 
 
+def _single(lengths: list[int], capacity: int) -> list[int]:
+    """Return the row of each length: its own."""
+    return list(range(len(lengths)))
+
+
 METHODS: Mapping[str, Callable[[list[int], int], list[int]]] = {
     "best_fit": _best_fit,
     "first_fit": _first_fit,
     "sequential": _sequential,
+    "single": _single,
 }
 
 

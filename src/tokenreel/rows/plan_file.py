@@ -10,6 +10,9 @@
     <key>/flags          uint8 [pieces]     1: a segment begins here
     <key>/by_document    int64 [pieces]     the pieces in order of their documents
 
+    pairs, the same and one column more (pairs.py), 30 bytes a piece:
+    <key>/labels         uint8 [pieces]     of the answer that the piece is (text/turns.py)
+
     windows, where some are left out (windows.py), 8 bytes a row; none where all are kept:
     <key>/kept           int64 [rows]       the windows that are rows, in order
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -72,18 +72,43 @@ class RowPlan(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """The answers in some rows, in order; each is a segment of its row.
+
+    row_offsets: int64 [rows + 1], row r has answers row_offsets[r] to row_offsets[r + 1]. All
+    others [answers]: document int64, the number of its group in the split; length int64, its
+    tokens with those of its prompt; label uint8, as in text/turns.py.
+    """
+
+    row_offsets: np.ndarray
+    document: np.ndarray
+    length: np.ndarray
+    label: np.ndarray
+
+
+@runtime_checkable
+class GroupPlan(Protocol):
+    """A plan whose rows are made of groups of answers: what a RowPlan of such offers besides."""
+
+    def answers(self, rows: np.ndarray) -> Answers:
+        """Return the answers of the rows with these numbers, int64 [n]; vectorised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RowKind:
     """A kind of row, as kinds.py lists it.
 
     name: what a recipe calls it. meaning: what help() says after the name. settings: those of a
     recipe's source that concern it; one that no kind names concerns all. plan: called with store,
-    split, seq_len and, as keywords, those of the settings that were given.
+    split, seq_len and, as keywords, those of the settings that were given. shows_groups: it is of
+    stores of groups of answers alone, and they of no other kind.
     """
 
     name: str
     meaning: str
     settings: tuple[str, ...] = ()
     plan: Callable[..., RowPlan]
+    shows_groups: bool = False
 
 
 def survey_cache(store: Store) -> PlanCache | None:

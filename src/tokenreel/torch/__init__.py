@@ -9,11 +9,14 @@
                   keep the segments of a packed row apart in attention
     loss_sum, loss_by_source
                   what a mean over the tokens of a global step, or of each source, is made of
+    answer_logps, dpo_losses, padded_answers
+                  log-probabilities of the answers in rows of pairs, DPO's loss, one answer a row
     GetBatch      get_batch(split) over train.bin and val.bin, as nanoGPT has it
     evaluate      mean loss and perplexity over every token of a recipe, and of each source
 
 A batch is a dict of tensors: input_ids, labels (shifted, -100 where ignored),
-loss_weights, segment_ids, position_ids, attention_mask, source_ids. Ranks are those of
+loss_weights, segment_ids, position_ids, attention_mask, source_ids; of rows of pairs also
+group_ids and answer_labels. Ranks are those of
 torch.distributed when it is running, or given; all ranks compare what they see before
 the first step. `tokenreel.torch.trainer` has what needs transformers.
 
@@ -40,19 +43,29 @@ from tokenreel.torch.feed_rows import FeedRows
 from tokenreel.torch.get_batch import GetBatch
 from tokenreel.torch.loader import FeedLoader
 from tokenreel.torch.loss import loss_by_source, loss_sum
+from tokenreel.torch.preference_loss import (
+    AnswerLogps,
+    answer_logps,
+    dpo_losses,
+    padded_answers,
+)
 from tokenreel.torch.tensors import Tensors
 
 __all__ = [
     "FIELDS",
+    "AnswerLogps",
     "FeedDataset",
     "FeedLoader",
     "FeedRows",
     "GetBatch",
     "Tensors",
+    "answer_logps",
     "block_mask",
     "cu_seqlens",
+    "dpo_losses",
     "evaluate",
     "loss_by_source",
     "loss_sum",
+    "padded_answers",
     "sdpa_mask",
 ]

@@ -22,7 +22,8 @@ from tokenreel.errors import ConfigError
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.buffers import Allocate
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.fields import FIELDS, extra_of
+from tokenreel.feed.fields import ALL, FIELDS, default_fields, extra_of, known_fields
+from tokenreel.feed.group_fields import has_groups
 from tokenreel.feed.recipe import Recipe
 from tokenreel.torch.ranks import Group, agree, open_together
 from tokenreel.torch.tensors import TensorBatch, Tensors
@@ -55,9 +56,10 @@ class FeedDataset(IterableDataset[TensorBatch]):
         for name, value, least in (("prefetch", prefetch, 0), ("epoch_steps", epoch_steps, 1)):
             if value is not None and value < least:
                 raise ConfigError(f"bad {name}", expected=f">= {least}", actual=value)
-        self.tensors = Tensors(fields)
+        known_fields(fields, known=ALL)
         self._allocate = allocate
         self.feed = open_together(feed, rank=rank, world_size=world_size, group=group)
+        self.tensors = Tensors(default_fields(fields, has_groups=has_groups(self.feed.plans)))
         self.prefetch = prefetch
         refuse_epochs_of_passes(self.feed, epoch_steps)
         self.epoch_steps = epoch_steps
