@@ -4,7 +4,8 @@ Where every token is a target no window is without one, and nothing is read. Oth
 document borders cost about 10 ns per document (only a run of T one-token documents can
 fill a window with borders); turns or stored weights are read once, some 4 M tokens at
 a time, with 4 bytes of memory per window while that lasts. What is found is kept with the
-plans of the store (plan_cache.py), so that only the first start pays for it.
+plans of the store (plan_cache.py), so that only the first start pays for it. Prompts alone
+(prompts.py) are rows without a target, and are not looked for here.
 """
 
 from __future__ import annotations
