@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -66,10 +67,10 @@ def write_straddling(path: Path) -> None:
 def write_prompts(path: Path) -> None:
     """Prompts with records, of which one document has none, in three shards."""
     turn = np.zeros(1, TURN)
-    settings = {"vocab_size": 300, "shard_bytes": 16, "block_bytes": 16}
+    settings: dict[str, Any] = {"vocab_size": 300, "shard_bytes": 16, "block_bytes": 16}
     verified = {"answer": "π", "verifier": {"at": [1, 2.5, None, True]}}
     with StoreWriter(path, **settings, turns=True, records=True) as writer:
-        records = (verified, {}, None, {"n": 2**70})
+        records: tuple[Any, ...] = (verified, {}, None, {"n": 2**70})
         for number, record in enumerate(records):
             turn["length"], turn["role"] = number + 2, 1
             writer.add(np.arange(number + 2) + 200, turns=turn, record=record)
