@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -120,14 +121,29 @@ def test_an_implicit_prompt_of_texts_is_what_both_begin_with(
     texts = [[m.content for m in chat.messages] for chat in group.answers]
     assert [prompt + answer for prompt, answer in texts] == [chosen, rejected]
     assert texts[0][0] == texts[1][0]
-    first_rest, second_rest = texts[0][1].lstrip(" "), texts[1][1].lstrip(" ")
-    is_prefix = chosen.startswith(rejected) or rejected.startswith(chosen)
-    assert is_prefix or not first_rest or not second_rest or first_rest[0] != second_rest[0]
+    # No more than the answers have in common, and no fewer than its whole words.
+    shorter = min(len(chosen), len(rejected)) - 1
+    alike = takewhile(lambda pair: pair[0] == pair[1], zip(chosen, rejected, strict=False))
+    common = "".join(letter for letter, _ in alike)[:shorter]
+    assert common.startswith(texts[0][0])
+    rest = common[len(texts[0][0]) :]
+    assert not any(letter.isspace() for letter in rest.removeprefix(" "))
 
 
-def test_a_blank_before_the_first_difference_goes_with_the_answers() -> None:
-    group = read_group({"chosen": "The sky is blue", "rejected": "The sky is green"})
-    assert [m.content for m in group.answers[0].messages] == ["The sky is", " blue"]
+@pytest.mark.parametrize(
+    ("chosen", "rejected", "prompt"),
+    [
+        ("The sky is blue", "The sky is green", "The sky is"),
+        ("The sky is blue", "The sky is black", "The sky is"),
+        ("Sky?\nblue", "Sky?\nblack", "Sky?\n"),
+        ("bluer", "bluest", "blue"),
+    ],
+)
+def test_an_implicit_prompt_of_texts_ends_with_a_word(
+    chosen: str, rejected: str, prompt: str
+) -> None:
+    group = read_group({"chosen": chosen, "rejected": rejected})
+    assert [m.content for m in group.answers[0].messages] == [prompt, chosen[len(prompt) :]]
 
 
 def test_conversations_that_are_the_same_leave_the_last_message_as_the_answer() -> None:

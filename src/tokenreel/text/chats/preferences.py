@@ -8,8 +8,9 @@
 Prompts and answers are texts or lists of messages, as TRL has them. Beside them stand `system`,
 `history` and `tools`, as in a chat (shapes.py). A text is the message of the user, or of the
 assistant. Without a `prompt`, or with one that is a text where the answers are conversations
-that begin with another's message, the prompt is what `chosen` and `rejected` have in common,
-message by message or letter by letter: TRL's rule.
+that begin with another's message, the prompt is what `chosen` and `rejected` have in common:
+messages, as TRL has it, or whole words, where TRL takes letters. A token of which half is prompt
+could not be trained, and DPO's loss is the same, since what both answers begin with cancels out.
 
 The promise: a record becomes a group, or an InputError that names file, line and field; nothing
 is guessed. Only answers weigh; what a prompt says of its own weight is not asked.
@@ -18,6 +19,7 @@ is guessed. Only answers weigh; what a prompt says of its own weight is not aske
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -112,12 +114,14 @@ def _split_prompt(
 ) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
     """Return what two answers have in common, and the rest of each, which is never empty.
 
-    A blank before the first letter that differs goes with the answers, as in TRL.
+    Of texts these are whole words; a blank between prompt and answers goes with the answers.
     """
     shorter = min(len(chosen), len(rejected))
     common = next((i for i in range(shorter) if chosen[i] != rejected[i]), shorter - 1)
-    if isinstance(chosen, str) and common > 0 and chosen[common - 1] == " ":
-        common -= 1
+    if isinstance(chosen, str):
+        begun = len(re.split(r"\s", chosen[:common])[-1])  # letters of a word that differs later
+        if begun < common:
+            common -= begun + (chosen[common - begun - 1] == " ")
     if common < 1:
         raise place.error(
             "the prompt cannot be told: chosen and rejected do not begin alike",
