@@ -28,7 +28,8 @@ from tokenreel.errors import ConfigError, TokenreelError
 GROUPS = {
     "make a store": {
         "train-tokenizer": "train a tokenizer on files of text",
-        "check-template": "try to break a chat template",
+        "check-template": "try to break a chat template, compare it with transformers",
+        "render": "show a chat as a template renders it, and what of it is trained",
         "build": "turn text or chats into a store",
         "convert": "turn any layout into a store, or a store into another layout",
     },

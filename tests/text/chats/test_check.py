@@ -121,7 +121,7 @@ def test_a_tokenizer_that_forges_control_ids_is_found_out(byte: Tokenizer) -> No
 
 def test_a_tokenizer_that_looks_at_neighbours_is_found_out(byte: Tokenizer) -> None:
     claims = [finding.claim for finding in check_template(CHATML, Neighbourly(byte))]
-    assert claims == ["prefix", "parity"]
+    assert claims == ["prefix", "stop", "injection", "parity"]
 
 
 def run(*words: str) -> int:

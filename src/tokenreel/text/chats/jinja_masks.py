@@ -31,11 +31,8 @@ from typing import Any
 
 from tokenreel.errors import InputError
 from tokenreel.text.chats.jinja_script import Control, Conversation, Output, Script
+from tokenreel.text.chats.policy import REMEDY
 
-REMEDY = (
-    'train each answer in a document of its own (policy="each_answer"), or the last alone '
-    '(policy="last_answer")'
-)
 Span = tuple[int, int]
 Kind = tuple[Any, ...]
 

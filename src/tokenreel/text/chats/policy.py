@@ -27,6 +27,11 @@ from tokenreel.text.turns import ROLE_CODES, ROLES
 Policy = str | Mapping[str, float]
 
 BY_ANSWER = ("each_answer", "last_answer")
+# For chats in which a template writes earlier answers in another way once more messages follow.
+REMEDY = (
+    'train each answer in a document of its own (policy="each_answer"), or the last alone '
+    '(policy="last_answer")'
+)
 
 _NAMED: Mapping[str, Mapping[str, float]] = {
     "assistant": {"assistant": 1.0},
