@@ -168,6 +168,15 @@ def test_a_store_of_chats_is_not_taken_for_one_of_pairs(tmp_path: Path) -> None:
         build(records, out=tmp_path / "p", tokenizer="byte", chat=True, progress=False)
 
 
+def test_a_build_of_chats_says_how_pairs_are_built(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["build", str(source), "--tokenizer", "byte", "--out", str(tmp_path / "s")]
+    assert main([*command, "--chat"]) != 0
+    said = capsys.readouterr().err
+    assert "pairs.jsonl:1: no answer" in said and "--pairs" in said
+
+
 def test_a_policy_that_makes_several_documents_of_a_chat_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="each_answer"):
         build(RECORDS, out=tmp_path / "s", policy="each_answer", **SMALL)

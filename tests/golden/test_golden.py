@@ -21,6 +21,7 @@ DIGESTS = {
     "chats": "7d57737997f38c64d40b3c688a15fecc2f36ed99cc0c5ac0757647a9d209d039",
     "straddling": "fba8f0c4a77363fd6b2b20f52f27cdd3fcd326b77c7f855f9735b3da37ea3ed8",
     "prompts": "7323e997a78953d1a010ed83d51b23f7f840b746994b89fb25c8328d8deef4b0",
+    "pairs": "f64e245d558c0198011fa33921031be03d6015a0ed90d4f5e4179dee694699cb",
 }
 
 
@@ -111,4 +112,21 @@ def test_the_records_of_the_prompts_are_read(mode: str) -> None:
         {},
         {},
         {"n": 2**70},
+    ]
+
+
+@pytest.mark.parametrize("mode", ["mmap", "pread"])
+def test_the_answers_of_the_pairs_are_read(mode: str) -> None:
+    split = open_store(VERSION_1 / "pairs", mode=mode)["train"]
+    assert split.has_groups and len(split.shards) == 2
+    tables = [document.turns for document in split.documents()]
+    assert [table["answer"].tolist() for table in tables if table is not None] == [
+        [0, 0, 1, 1],
+        [0, 0],
+        [0, 0, 1, 1, 2, 2],
+    ]
+    assert [set(table["label"].tolist()) for table in tables if table is not None] == [
+        {1, 2},
+        {2},
+        {0},
     ]

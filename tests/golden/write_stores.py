@@ -76,11 +76,29 @@ def write_prompts(path: Path) -> None:
             writer.add(np.arange(number + 2) + 200, turns=turn, record=record)
 
 
+def write_pairs(path: Path) -> None:
+    """Groups of two, one and three answers, in two shards."""
+    settings: dict[str, Any] = {"vocab_size": 300, "shard_bytes": 64, "block_bytes": 48}
+    with StoreWriter(path, **settings, turns=True, groups=True) as writer:
+        for labels in ((1, 2), (2,), (0, 0, 0)):
+            turns = np.zeros(2 * len(labels), TURN)
+            turns["start"] = 5 * np.arange(len(turns))
+            turns["length"], turns["head"] = 5, 2
+            turns["role"], turns["weight"] = (
+                np.tile((1, 2), len(labels)),
+                np.tile((0, 1), len(labels)),
+            )
+            turns["answer"] = np.repeat(np.arange(len(labels)), 2)
+            turns["label"] = np.repeat(labels, 2)
+            writer.add(np.arange(10 * len(labels)) + 100, turns=turns)
+
+
 STORES = {
     "plain": write_plain,
     "chats": write_chats,
     "straddling": write_straddling,
     "prompts": write_prompts,
+    "pairs": write_pairs,
 }
 
 

@@ -284,11 +284,13 @@ def test_beside_other_rows_only_those_of_pairs_have_groups(store: Path, tmp_path
 def test_explain_and_where_name_the_document_of_the_group(store: Path) -> None:
     feed = Feed(recipe(store))
     hits = feed.where("p", 7, stop_step=20)
-    first, second = hits[:2]
-    assert (first.step, first.row, first.start) == (second.step, second.row, 0)
-    assert first.stop == second.start == sum(PAIRS[7][0])
-    row = feed.explain(first.step).rows[first.row]
-    assert [segment.document for segment in row.segments].count(7) == 2
+    assert [hit.epoch for hit in hits] == list(range(len(hits)))
+    both = sum(map(sum, PAIRS[7]))
+    for hit in hits:
+        assert (hit.start, hit.stop) == (0, both)
+        row = feed.explain(hit.step).rows[hit.row]
+        shown = [(s.start, s.stop) for s in row.segments if s.document == 7]
+        assert shown == [(0, sum(PAIRS[7][0])), (sum(PAIRS[7][0]), both)]
 
 
 def test_a_plan_on_disk_is_the_plan_that_was_made(store: Path) -> None:

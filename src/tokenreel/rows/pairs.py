@@ -89,6 +89,16 @@ class Pairs(Packed):
 
     labels: np.ndarray
 
+    def find(self, document: int) -> list[tuple[int, int, int]]:
+        """Return (row, start, stop), as every plan; answers that are not cut are one stretch."""
+        found: list[tuple[int, int, int]] = []
+        for row, start, stop in Packed.find(self, document):
+            if found and found[-1][::2] == (row, start):
+                found[-1] = (row, found[-1][1], stop)
+            else:
+                found.append((row, start, stop))
+        return found
+
     def answers(self, rows: np.ndarray) -> Answers:
         """Return the answers of the rows with these numbers."""
         table = self.table

@@ -209,7 +209,8 @@ def messages_with(bad: object) -> dict[str, Any]:
          "assistant, got user)"),
         ({"instruction": "q"}, "no answer (expected the key output or response, got instruction)"),
         ({"prompt": "q", "chosen": "a"}, "no answer (expected the key completion or response, got "
-                                         "prompt, chosen)"),
+                                         "prompt, chosen); build records of preferences with "
+                                         "pairs=True"),
         ({"prompt": "q", "response": 4}, "field 'response': not a list of messages (expected a "
                                          "list, got a number)"),
         ({**messages_with({"role": "system", "content": "t"}), "system": "s"},

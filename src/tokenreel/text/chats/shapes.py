@@ -218,7 +218,12 @@ def _answer(record: Mapping, place: Place, keys: Sequence[str]) -> tuple[str, ob
     field, answer = _first_present(record, keys)
     if answer is None:
         raise place.error(
-            "no answer", expected=f"the key {' or '.join(keys)}", actual=_keys(record)
+            "no answer",
+            expected=f"the key {' or '.join(keys)}",
+            actual=_keys(record),
+            remedy="build records of preferences with pairs=True"
+            if "chosen" in record or "answers" in record
+            else None,
         )
     return field, answer
 
