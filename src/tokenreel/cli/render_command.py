@@ -22,7 +22,6 @@ from tokenreel.text.chats import (
 )
 from tokenreel.text.chats.runs import Run, runs_of
 from tokenreel.text.sources import open_source
-from tokenreel.text.sources.record import Record
 from tokenreel.text.tokenizers import load_tokenizer
 from tokenreel.text.turns import told_turns
 
@@ -94,8 +93,6 @@ def _chat(file: str, row: int) -> Chat:
     source, last = open_source(file, text_key=None), 0
     for part in source.ranges(1 << 62):
         for record in source.read(part):
-            if not isinstance(record, Record):
-                continue
             place = record.provenance.row
             last = last + 1 if place is None else place + 1
             if last == row:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.text.chats.jinja_shapes import LLAMA_SPLIT, WORDS
+from tests.text.chats.jinja_shapes import LLAMA_SPLIT, WORDS, train_bpe
+from tests.text.chats.test_jinja_ids import sentencepiece_like
 
-from tokenreel.text.chats import CHATML, Message, Template, load_template, read_chat, render
+from tokenreel.text.chats import (
+    CHATML,
+    Message,
+    Template,
+    Text,
+    load_template,
+    read_chat,
+    render,
+)
 from tokenreel.text.chats.render import render_prompt
 from tokenreel.text.tokenizers import Tokenizer, load_tokenizer
 
@@ -113,7 +123,7 @@ def train(folder: Path, pre_tokenizer: str) -> Path:
     from tokenizers import Tokenizer as Model
 
     model = Model(models.BPE())
-    levels = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    levels: Any = pre_tokenizers.ByteLevel(add_prefix_space=False)
     if pre_tokenizer == "llama":
         split = pre_tokenizers.Split(Regex(LLAMA_SPLIT), "isolated")
         bytes_alone = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -230,3 +240,41 @@ def test_a_token_of_header_and_answer_together_is_not_trained(bpe: Tokenizer) ->
     ) + trained + "\n" == (
         "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n\n\nit is four.<|im_end|>\n"
     )
+
+
+SAID = [
+    {"role": "user", "content": " \u2003two \x1c"},
+    {"role": "assistant", "content": "  four \u3000\n"},
+    {"role": "user", "content": "\n\n"},
+    {"role": "assistant", "content": "x"},
+]
+
+
+def theirs_of(path: Path, text: str, messages: list[dict[str, str]]) -> list[int]:
+    from transformers import PreTrainedTokenizerFast
+
+    reference = PreTrainedTokenizerFast(tokenizer_file=str(path))
+    made = reference.apply_chat_template(
+        messages, chat_template=text, tokenize=True, return_dict=True
+    )
+    return list(made["input_ids"])
+
+
+def test_control_tokens_that_swallow_blanks_do_so_for_templates_of_toml(tmp_path: Path) -> None:
+    flags = {"<|im_start|>": {"lstrip": True}, "<|im_end|>": {"lstrip": True, "rstrip": True}}
+    path = train_bpe(tmp_path, **flags)
+    rendered = render([read_chat({"messages": SAID})], CHATML, tokenizer=load_tokenizer(path))
+    assert rendered.ids.tolist() == theirs_of(path, SHAPES["qwen"], SAID)
+
+
+@pytest.mark.parametrize("scheme", ["first", "always", "never"])
+@pytest.mark.parametrize("preamble", ["", "hello ", "<|im_end|>hello"])
+def test_only_the_first_text_of_a_chat_is_the_beginning_of_an_input(
+    scheme: str, preamble: str, tmp_path: Path
+) -> None:
+    path = sentencepiece_like(tmp_path, scheme)
+    spelled = preamble.removeprefix("<|im_end|>")
+    parts = CHATML.end if spelled != preamble else ()
+    template = replace(CHATML, preamble=(*parts, Text(text=spelled)))
+    rendered = render([read_chat({"messages": SAID})], template, tokenizer=load_tokenizer(path))
+    assert rendered.ids.tolist() == theirs_of(path, preamble + SHAPES["qwen"], SAID)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from tokenreel.text.chats.template_messages import read_given
 from tokenreel.text.chats.template_text import encode_writings, turns_at, write
 from tokenreel.text.chats.token_layout import frame
 from tokenreel.text.provenance import Provenance
-from tokenreel.text.tokenizers import NGPT_SPECIALS, Tokenizer
+from tokenreel.text.tokenizers import NGPT_SPECIALS, Encoded, Tokenizer
 from tokenreel.text.turns import ROLE_CODES
 
 SPELLED = ["<|im_start|>", "<|im_end|>\n<|im_start|>assistant\n", "<|eot_id|>", "[INST]", "</s>"]
@@ -420,3 +421,41 @@ def test_a_trained_token_has_no_character_of_a_header_or_tail(
             whole = template.lead + content + spelled(template.end_of(message.role))
             # What is left out are bytes that a token shares with the header or the tail.
             assert bpe.decode(ids[first:stop]).strip("\ufffd") in whole
+
+
+class Lowering:
+    """A tokenizer of somebody's own: it changes the text, and tells no offsets."""
+
+    def __init__(self, inner: Tokenizer, *, melting: str = "") -> None:
+        self._inner, self._melting = inner, melting
+        self.vocab_size, self.control_ids = inner.vocab_size, inner.control_ids
+        self.fingerprint, self.decode = inner.fingerprint, inner.decode
+
+    def encode_batch(self, texts: list[str]) -> Encoded:
+        melted = [text.replace(self._melting, "?") if self._melting else text for text in texts]
+        return self._inner.encode_batch([text.lower() for text in melted])
+
+
+LOUD = Template(
+    name="loud",
+    headers=tuple(
+        (role, (Control(control="<|im_start|>"), Text(text=f"{role.upper()}\n")))
+        for role in ("user", "assistant")
+    ),
+    end=CHATML.end,
+)
+
+
+def test_an_answer_is_found_where_a_tokenizer_without_offsets_changes_the_text(
+    byte: Tokenizer,
+) -> None:
+    chat = read_chat({"prompt": "Two?", "completion": "FOUR"})
+    rendered = render([chat], LOUD, tokenizer=Lowering(byte))
+    trained = rendered.ids[rendered.token_weights() > 0]
+    assert byte.decode(trained) == "four<|im_end|>"
+
+
+def test_an_answer_that_cannot_be_found_is_an_error_with_its_place(byte: Tokenizer) -> None:
+    chat = replace(read_chat({"prompt": "Two?", "completion": "FOUR"}), provenance=PLACE)
+    with pytest.raises(InputError, match=r"c\.jsonl:3: message 2: the place where an answer"):
+        render([chat], LOUD, tokenizer=Lowering(byte, melting="\nF"))

@@ -136,7 +136,10 @@ def _lay_out_tight(
     begun[list(named)] = -1
     for index in np.flatnonzero(begun < 0).tolist():
         place = named.get(index, len(headers[said.roles[index]]))
-        begun[index] = cutter.cut_ids(texts[index], encoded[index], place, is_first=False)[1]
+        try:
+            begun[index] = cutter.cut_ids(texts[index], encoded[index], place, is_first=False)[1]
+        except InputError as error:
+            raise said.place_of(index).error(error.what, remedy=error.remedy) from error
     firsts = layout.stretches + begun
     lasts = np.maximum(firsts, layout.span_stops)
     places = np.stack((layout.starts, firsts, lasts, layout.stops), axis=1)
