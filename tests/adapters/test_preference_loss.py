@@ -15,7 +15,14 @@ import tokenreel
 from tokenreel import Feed, Recipe, Source
 from tokenreel.errors import ConfigError
 from tokenreel.store.split import Document
-from tokenreel.torch import FeedLoader, Tensors, answer_logps, dpo_losses, padded_answers
+from tokenreel.torch import (
+    FeedLoader,
+    Tensors,
+    answer_logps,
+    dpo_losses,
+    evaluate,
+    padded_answers,
+)
 from tokenreel.torch.preference_loss import AnswerLogps
 
 SEQ_LEN = 320
@@ -166,3 +173,16 @@ def test_a_batch_that_is_all_padding_has_no_answers() -> None:
     found = answer_logps(logits, batch)
     assert found.sums.shape == (0,)
     assert float(dpo_losses(found, found.sums).sum()) == 0
+
+
+@torch.no_grad()
+def test_an_evaluation_over_pairs_is_the_mean_over_the_tokens_of_all_answers(
+    store: Path, model: TinyModel
+) -> None:
+    found = evaluate(model, recipe(store, passes=1), forward=segmented)
+    split = tokenreel.open_store(store)["train"]
+    documents = [item for item in split.documents() if len(item) <= SEQ_LEN + 1]  # which fit
+    assert 0 < len(documents) < (split.num_documents or 0)
+    total = sum(float(sum(logps_alone(model, document))) for document in documents)
+    tokens = sum(int((document.loss_weights > 0).sum()) for document in documents)
+    assert found.loss == pytest.approx(-total / tokens, rel=1e-9)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.builder.making import tree, write_jsonl
+from tests.text.chats.jinja_shapes import SPECIAL, plain, train_bpe
 
 from tokenreel import open_store
 from tokenreel.builder.build import build
@@ -180,3 +181,51 @@ def test_a_build_of_chats_says_how_pairs_are_built(
 def test_a_policy_that_makes_several_documents_of_a_chat_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="each_answer"):
         build(RECORDS, out=tmp_path / "s", policy="each_answer", **SMALL)
+
+
+ASKED = [
+    {"role": "user", "content": "what is two plus two?"},
+    {"role": "assistant", "content": "four", "reasoning_content": "two and two"},
+    {"role": "user", "content": "and you say hello"},
+]
+ANSWERS = ("hello to you", "the quick brown fox")
+
+
+@pytest.fixture(scope="module")
+def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    train_bpe(folder)
+    (folder / "tokenizer_config.json").write_text(json.dumps(SPECIAL))
+    return folder
+
+
+@pytest.mark.parametrize("shape", ["llama3", "qwen2", "qwen3", "gemma", "mistral", "phi3"])
+def test_answers_by_a_models_own_template_have_the_ids_that_transformers_gives(
+    tokenizer_folder: Path, tmp_path: Path, shape: str
+) -> None:
+    from transformers import AutoTokenizer
+
+    template = tmp_path / "tokenizer_config.json"
+    template.write_text(json.dumps({"chat_template": plain(shape), **SPECIAL}))
+    chosen, rejected = ([{"role": "assistant", "content": text}] for text in ANSWERS)
+    record = {"prompt": ASKED, "chosen": chosen, "rejected": rejected}
+    built = build(
+        [record],
+        out=tmp_path / "s",
+        tokenizer=str(tokenizer_folder),
+        template=str(template),
+        pairs=True,
+        progress=False,
+    )
+    reference = AutoTokenizer.from_pretrained(str(tokenizer_folder))
+    document, at = built.store.document(0), 0
+    for (ids, _), answer in zip(answers_of(document), (chosen, rejected), strict=True):
+        expected = reference.apply_chat_template(
+            ASKED + answer, chat_template=plain(shape), tokenize=True, return_dict=False
+        )
+        assert ids == expected
+        weights = document.loss_weights[at : at + len(ids)]
+        trained = built.tokenizer.decode([i for i, w in zip(ids, weights, strict=True) if w > 0])
+        assert answer[0]["content"] in trained and ASKED[2]["content"] not in trained
+        at += len(ids)
+    assert [label for _, label in answers_of(document)] == [1, 2]
