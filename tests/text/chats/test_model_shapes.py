@@ -253,7 +253,7 @@ SAID = [
 def theirs_of(path: Path, text: str, messages: list[dict[str, str]]) -> list[int]:
     from transformers import PreTrainedTokenizerFast
 
-    reference = PreTrainedTokenizerFast(tokenizer_file=str(path))
+    reference: Any = PreTrainedTokenizerFast(tokenizer_file=str(path))
     made = reference.apply_chat_template(
         messages, chat_template=text, tokenize=True, return_dict=True
     )

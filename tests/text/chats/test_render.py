@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -428,12 +429,25 @@ class Lowering:
 
     def __init__(self, inner: Tokenizer, *, melting: str = "") -> None:
         self._inner, self._melting = inner, melting
-        self.vocab_size, self.control_ids = inner.vocab_size, inner.control_ids
-        self.fingerprint, self.decode = inner.fingerprint, inner.decode
 
-    def encode_batch(self, texts: list[str]) -> Encoded:
+    @property
+    def vocab_size(self) -> int:
+        return self._inner.vocab_size
+
+    @property
+    def control_ids(self) -> Mapping[str, int]:
+        return self._inner.control_ids
+
+    @property
+    def fingerprint(self) -> str:
+        return self._inner.fingerprint
+
+    def encode_batch(self, texts: Sequence[str]) -> Encoded:
         melted = [text.replace(self._melting, "?") if self._melting else text for text in texts]
         return self._inner.encode_batch([text.lower() for text in melted])
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        return self._inner.decode(ids)
 
 
 LOUD = Template(

@@ -109,6 +109,14 @@ def test_without_a_tokenizer_for_transformers_the_reason_is_told(
     assert "no tokenizer that transformers could load (got 'nowhere')" in capsys.readouterr().err
 
 
+def test_a_folder_without_a_template_is_nothing_to_compare_with(
+    bpe: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--tokenizer", str(bpe), "--against", str(bpe.parent)]
+    assert main(["check-template", "chatml", *words]) == 2
+    assert "no chat template here to compare with (expected chat_t" in capsys.readouterr().err
+
+
 def test_every_field_of_a_template_is_in_its_jinja_text(bpe_file: Path) -> None:
     template = replace(
         NGPT,

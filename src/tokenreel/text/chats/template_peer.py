@@ -77,7 +77,14 @@ def load_peer(
     """
     if against is not None:
         args = template.arguments if isinstance(template, ModelTemplate) else {}
-        return Peer(tokenizer=_loaded(against, {}), text=None, args=args)
+        loaded = _loaded(against, {})
+        if not loaded.chat_template:
+            raise ConfigError(
+                "no chat template here to compare with",
+                where=against,
+                expected="chat_template.jinja, or chat_template in tokenizer_config.json",
+            )
+        return Peer(tokenizer=loaded, text=None, args=args)
     if isinstance(template, ModelTemplate):
         loaded = _loaded(tokenizer, dict(template.special_tokens))
         text = dict(template.texts)
