@@ -49,7 +49,7 @@ def answer_logps(logits: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> Ans
     ...     "segment_ids": torch.tensor([[1, 1, 2, 2]]),
     ...     "answer_labels": torch.tensor([[1, 1, 2, 2]])}
     >>> found = answer_logps(torch.zeros(1, 4, 8), batch)
-    >>> found.sums.round(decimals=4).tolist(), found.labels.tolist()
+    >>> [round(logp, 4) for logp in found.sums.tolist()], found.labels.tolist()
     ([-4.1589, -2.0794], [1, 2])
     """
     segments = batch["segment_ids"].reshape(-1, batch["segment_ids"].shape[-1])
@@ -83,8 +83,8 @@ def dpo_losses(
 
     >>> answers = AnswerLogps(sums=torch.tensor([-1.0, -3.0]), num_tokens=torch.tensor([2, 2]),
     ...     group_ids=torch.tensor([0, 0]), labels=torch.tensor([1, 2]))
-    >>> dpo_losses(answers, torch.tensor([-1.0, -1.0]), beta=0.5).round(decimals=4).tolist()
-    [0.3133]
+    >>> round(float(dpo_losses(answers, torch.tensor([-1.0, -1.0]), beta=0.5)), 4)
+    0.3133
     """
     chosen, rejected = policy.labels == PREFERRED, policy.labels == REJECTED
     pairs = policy.group_ids[chosen]
