@@ -49,6 +49,15 @@ def shown_tokens(feed: Feed, segment: Segment) -> list[int]:
     return split.document(segment.document).tokens[segment.start : segment.stop].tolist()
 
 
+def test_what_follows_a_document_of_two_shards_in_its_row_is_explained_too(tmp_path: Path) -> None:
+    write_store(tmp_path / "s", [18, 6], shard_tokens=16)
+    for rows in ("windows", "document_windows"):
+        source = Source(name="s", path=tmp_path / "s", rows=rows, shuffle=False)
+        row = Feed(recipe_of(source, seq_len=23, global_batch_size=1)).explain(0).rows[0]
+        shown = [(segment.document, segment.start, segment.stop) for segment in row.segments]
+        assert shown == [(0, 0, 18), (1, 0, 6)]
+
+
 def test_explain_says_token_for_token_what_a_batch_shows(recipe: Recipe) -> None:
     feed = Feed(recipe)
     for step in range(STEPS):
