@@ -42,7 +42,7 @@ def test_a_feed_tells_step_shape_and_what_each_source_gives(feed: Feed) -> None:
     first, a, b = repr(feed).splitlines()
     assert first == "Feed(step 4 of 50, global batch of 4 rows of 8 tokens, seed 0)"
     assert a == f"  a: share 75.0%, 17 rows (windows), 0.71 epochs so far, {feed.stores[0].path}"
-    assert b.startswith("  b: share 25.0%, 3 rows (packed), 1.33 epochs so far, ")
+    assert b.startswith("  b: share 25.0%, 2 rows (packed), 2.00 epochs so far, ")
     feed.step = 9
     assert "  b: share 100.0%" in repr(feed)
 
