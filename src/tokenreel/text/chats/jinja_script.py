@@ -336,9 +336,6 @@ def all_text(value: Any) -> str:
     return text
 
 
-_WITHOUT_TEXT = frozenset([int, float, bool, type(None)])
-
-
 def _collect(value: Any, found: list[str]) -> None:
     kind = type(value)
     if kind is str:
@@ -348,12 +345,12 @@ def _collect(value: Any, found: list[str]) -> None:
             found.append(key)
             if type(item) is str:
                 found.append(item)
-            elif type(item) not in _WITHOUT_TEXT:
+            elif item is not None:
                 _collect(item, found)
     elif kind in (list, tuple):
         for item in value:
             _collect(item, found)
-    elif kind not in _WITHOUT_TEXT:
+    elif value is not None and kind not in (int, float, bool):
         raise InputError(
             "a chat has something in it that JSON does not",
             expected="text, numbers, lists and objects",
