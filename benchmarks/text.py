@@ -35,31 +35,6 @@ TEMPLATE = (
     "{% endif %}\n{% endfor %}"
 )
 
-# The shape of templates for models that reason and call tools.
-THINKING = """{%- for message in messages %}
-    {%- set content = message.content if message.content is string else '' %}
-    {%- if message.role == 'assistant' %}
-        {{- '<|im_start|>assistant\\n' }}{% generation %}
-        {%- set reasoning = '' %}
-        {%- if message.reasoning_content is string %}
-            {%- set reasoning = message.reasoning_content %}
-        {%- elif '</think>' in content %}
-            {%- set reasoning = content.split('</think>')[0].split('<think>')[-1].strip('\\n') %}
-            {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
-        {%- endif %}
-        {%- if reasoning %}{{- '<think>\\n' + reasoning + '\\n</think>\\n\\n' }}{% endif %}
-        {{- content }}
-        {%- for call in message.tool_calls or [] %}
-            {{- '<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' }}
-            {{- call.function.arguments | tojson }}{{- '}\\n</tool_call>' }}
-        {%- endfor %}
-        {{- '<|im_end|>' }}{% endgeneration %}{{- '\\n' }}
-    {%- else %}
-        {{- '<|im_start|>' + message.role + '\\n' + content + '<|im_end|>\\n' }}
-    {%- endif %}
-{%- endfor %}"""
-Messages = list[dict[str, Any]]
-
 
 def measure() -> list[Row]:
     """Measure in a process that is held to one thread."""
@@ -138,59 +113,37 @@ def _against_transformers(path: Path) -> list[Row]:
 
 
 def _by_jinja(path: Path) -> list[Row]:
-    """Render by a template of Jinja, the one that transformers has, chats of several shapes."""
-    short = list(chats(2000))
-    usual = _joined(short, 10)
-    return [
-        _jinja_row(path, "short chats", TEMPLATE, short),
-        _jinja_row(path, "usual chats", TEMPLATE, usual),
-        _jinja_row(path, "short chats with reasoning", THINKING, [_reasoned(c) for c in short]),
-        _jinja_row(path, "usual chats with reasoning", THINKING, [_reasoned(c) for c in usual]),
-        _jinja_row(
-            path, "short chats with calls", THINKING, [_calling(*c) for c in enumerate(short)]
-        ),
-    ]
+    """Render by a template of Jinja, the one that transformers has: short chats and usual ones."""
+    fast, peer, own = load_tokenizer(path), _peer(path), model_template(TEMPLATE)
+    rows = []
+    for kind, joined, target in (("short", 1, None), ("usual", 10, 5)):
+        records = _joined(list(chats(2000)), joined)
+        talks = [read_chat({"messages": messages}) for messages in records]
+        seconds = best_seconds(
+            {
+                "own": functools.partial(render, talks, own, tokenizer=fast),
+                "peer": functools.partial(
+                    peer.apply_chat_template,
+                    records,
+                    return_assistant_tokens_mask=True,
+                    return_dict=True,
+                    tokenize=True,
+                ),
+            },
+            rounds=5,
+        )
+        size = sum(len(m["content"]) for messages in records for m in messages)
+        about = f"Jinja, {kind} chats ({size // len(records):,} characters each)"
+        speed = size / MEGABYTE / seconds["own"]
+        ratio = seconds["peer"] / seconds["own"]
+        if target is None:
+            rows.append(Row(name=about, value=speed, unit="MB/s", ratio=ratio))
+        else:
+            rows.append(at_least(about, speed, "MB/s", baseline=speed / ratio, target=target))
+    return rows
 
 
-def _jinja_row(path: Path, kind: str, text: str, records: list[Messages]) -> Row:
-    fast, peer, own = load_tokenizer(path), _peer(path), model_template(text)
-    peer.chat_template = text
-    talks = [read_chat({"messages": messages}) for messages in records]
-    seconds = best_seconds(
-        {
-            "own": functools.partial(render, talks, own, tokenizer=fast),
-            "peer": functools.partial(
-                peer.apply_chat_template,
-                records,
-                return_assistant_tokens_mask=True,
-                return_dict=True,
-                tokenize=True,
-            ),
-        },
-        rounds=5,
-        clock=process_time,
-    )
-    size = sum(len(m["content"]) for messages in records for m in messages)
-    about = f"Jinja, {kind} ({size // len(records):,} characters each)"
-    speeds = {name: size / MEGABYTE / took for name, took in seconds.items()}
-    return at_least(about, speeds["own"], "MB/s", baseline=speeds["peer"], target=5)
-
-
-def _reasoned(messages: Messages) -> Messages:
-    """Return a chat whose answer is thought about first."""
-    *asked, answer = messages
-    return [*asked, {**answer, "reasoning_content": f"They ask for this: {asked[-1]['content']}"}]
-
-
-def _calling(number: int, messages: Messages) -> Messages:
-    """Return a chat in which a tool is called before the answer."""
-    *asked, answer = messages
-    function = {"name": "look_up", "arguments": {"page": number, "lines": 2}}
-    call = {"role": "assistant", "content": "", "tool_calls": [{"function": function}]}
-    return [*asked, call, {"role": "tool", "content": f"Page {number}."}, answer]
-
-
-def _joined(records: list[Messages], number: int) -> list[Messages]:
+def _joined(records: list[list[dict[str, str]]], number: int) -> list[list[dict[str, str]]]:
     """Return chats whose messages say what those of several chats say."""
     return [
         [

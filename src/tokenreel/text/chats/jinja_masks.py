@@ -221,10 +221,10 @@ def _kind(message: Mapping[str, Any], sought: Sequence[str]) -> Kind:
 def _shape(value: Any) -> Kind:
     if isinstance(value, str):
         return "str", bool(value), not value.isspace()
-    if isinstance(value, dict):
-        return "dict", *[(key, _shape(item)) for key, item in value.items()]
     if isinstance(value, (list, tuple)):
         return type(value).__name__, *map(_shape, value)
+    if isinstance(value, dict):
+        return "dict", *((key, _shape(item)) for key, item in value.items())
     if is_number(value):
         return type(value).__name__, bool(value)
     return (repr(value),)

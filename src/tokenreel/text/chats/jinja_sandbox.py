@@ -21,7 +21,6 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime
-from functools import lru_cache
 from types import BuiltinMethodType
 from typing import Any
 
@@ -269,8 +268,13 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
         width = len(indent) if isinstance(indent, str) else indent or 0
         if width > 64:
             raise Unbounded("it indents JSON by more than 64 characters")
-        pair = None if separators is None else tuple(separators)
-        text = _encoder(bool(ensure_ascii), indent, pair, bool(sort_keys)).encode(value)
+        text = json.dumps(
+            value,
+            ensure_ascii=ensure_ascii,
+            indent=indent,
+            separators=separators,
+            sort_keys=sort_keys,
+        )
         self.budget.text(len(text))
         return text
 
@@ -281,14 +285,6 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
         for part in parts:
             if isinstance(part, str) and self.shadows.has_any(part):
                 raise Untracked("the template escapes control tokens of its own")
-
-
-@lru_cache(maxsize=16)
-def _encoder(ensure_ascii: bool, indent: Any, separators: Any, sort_keys: bool) -> json.JSONEncoder:
-    """Return the encoder that `json.dumps` would make anew for each call with these options."""
-    return json.JSONEncoder(
-        ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
 
 
 class _Dict:

@@ -111,7 +111,7 @@ class Trace:
         ]
 
     def _opaque(self, value: Any, path: tuple[Any, ...]) -> Any:
-        if type(value) is str and value:  # an empty one is empty in all chats of its kind
+        if type(value) is str:
             return Text(self, (Slot(partial(_at, path) if len(path) > 2 else _field(*path)),))
         if is_number(value):
             return Number(self, partial(_at, path))
