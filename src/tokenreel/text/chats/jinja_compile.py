@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any
 
 import jinja2
@@ -25,7 +26,7 @@ from jinja2.visitor import NodeTransformer
 
 from tokenreel.errors import ConfigError
 from tokenreel.text.chats.jinja_sandbox import MIN_CHARACTERS, Sandbox
-from tokenreel.text.chats.jinja_shadows import GENERATION_START
+from tokenreel.text.chats.jinja_shadows import GENERATION_START, Shadows
 
 MAX_TEMPLATE_CHARACTERS = 1_000_000
 # Methods and filters whose arguments are looked for and never written out.
@@ -82,12 +83,6 @@ class Program:
                 budget.text(watch.position)
         return "".join(parts)
 
-    def trace(self, variables: Mapping[str, Any], *, num_characters: int) -> Any:
-        """Return the output of a template that is run with opaque objects (jinja_trace.py)."""
-        self.environment.budget.renew(MIN_CHARACTERS + 16 * num_characters)
-        self.watch.indexes = {}
-        return self.environment.concat(self.pieces(dict(variables)))
-
     def message_starts(self, num_messages: int) -> dict[int, int]:
         """Return the place where messages came up, of the loop that wrote most between them."""
         passes = self.watch.passes.values()
@@ -98,10 +93,10 @@ class Program:
 
 
 def compile_template(
-    text: str, environment: Sandbox, *, literal: Callable[[str], str], where: str
+    text: str, shadows: Shadows, *, today: date, literal: Callable[[str], str], where: str
 ) -> Program:
     """Compile a template; `literal` says what becomes of a literal that is written out."""
-    watch = Watch()
+    environment, watch = Sandbox(shadows, today=today), Watch()
 
     def step(item: object, loop: int) -> str:
         environment.budget.step()
@@ -115,7 +110,6 @@ def compile_template(
     try:
         code = environment.compile(rewriter.visit(tree))
         template = environment.template_class.from_code(environment, code, environment.globals)
-        template.root_render_func.__globals__.update(environment.template_names)
     except (jinja2.TemplateError, RecursionError, SyntaxError) as error:
         raise _unreadable(error, where) from None
     return Program(

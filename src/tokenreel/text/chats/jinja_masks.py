@@ -18,20 +18,19 @@ begins where the two part, and the answer is counted (`strays`): served with tha
 model will not be where it was trained.
 
 Each check is a rendering, so what is alike is checked once (`Checks`): messages are of one kind
-if they have the same role and fields of the same types, empty or not (a number: zero or not), and
-the same of the texts that the template looks for anywhere. Checks are kept for one call of the
-renderer: no chat depends on which chats other calls have seen.
+if they have the same role and fields, empty or not, and the same of the texts that the template
+looks for anywhere. Checks are kept for one call of the renderer: no chat depends on which chats
+other calls have seen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 from tokenreel.errors import InputError
-from tokenreel.text.chats.jinja_script import Conversation, Output, Script
-from tokenreel.text.chats.jinja_trace import is_number
+from tokenreel.text.chats.jinja_script import Control, Conversation, Output, Script
 from tokenreel.text.chats.policy import REMEDY
 
 Span = tuple[int, int]
@@ -43,53 +42,19 @@ class Masked:
     """A rendered chat, and the spans of characters that each trained message is trained on.
 
     strays: how many of these do not begin with the prompt that the template makes for them.
-    compared: how far the text behind the begin of a message was compared with its prompt, for
-    those whose spans were found that way.
     """
 
     output: Output
     spans: Mapping[int, Sequence[Span]]
     strays: int = 0
-    compared: Mapping[int, int] = field(default_factory=dict)
-
-    def begins(self, num_messages: int) -> list[tuple[int, int | None]]:
-        """Return the messages that have turns, and where these begin; None is the very beginning.
-
-        Where the template tells no starts, a trained message begins with its span, and what
-        stands before belongs to the message before.
-        """
-        begins: dict[int, int | None] = {}
-        for index in range(num_messages):
-            place = self.output.starts.get(index)
-            if place is None and index in self.spans:
-                place = self.spans[index][0][0]
-            if place is not None:
-                begins[index] = place
-        if not begins:
-            return [(num_messages - 1, None)]
-        if min(begins) > 0:
-            begins[min(begins) - 1] = None
-        return sorted(begins.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Checks:
     """What one call has checked: prompts by the kinds around them, and chats by all their kinds."""
 
-    prompts: dict[Kind, Output] = field(default_factory=dict)
+    prompts: dict[Kind, tuple[str, tuple[Control, ...]]] = field(default_factory=dict)
     chats: set[Kind] = field(default_factory=set)
-
-
-def kinds_of(script: Script, conversation: Conversation) -> tuple[Kind, tuple[Kind, ...]]:
-    """Return the kind of what is around the messages of a chat, and those of the messages."""
-    sought = script.program.sought
-    around = (
-        id(script),
-        bool(conversation.tools),
-        bool(conversation.documents),
-        repr(conversation.args) if conversation.args else "",
-    )
-    return around, tuple([_kind(message, sought) for message in conversation.messages])
 
 
 def mask(
@@ -102,33 +67,21 @@ def mask(
     search = _Search(script, conversation, whole, checks)
     stops = search.stops(trained)
     if script.program.has_generation:
-        spans, starts = _marked(whole, conversation, trained), {}
+        spans, strays = _marked(whole, conversation, trained), 0
     else:
-        starts = {index: search.start(index) for index in trained}
+        starts = [search.start(index) for index in trained]
         spans = {
-            index: [(begin.place, _end(whole, begin.place, stops[index]))]
-            for index, begin in starts.items()
+            index: [(start, _end(whole, start, stops[index]))]
+            for index, (start, _) in zip(trained, starts, strict=True)
         }
+        strays = sum(is_stray for _, is_stray in starts)
     for index, parts in spans.items():
         if not any(start < stop for start, stop in parts):
             raise InputError(
                 f"message {index + 1}: the template renders nothing for this answer",
                 remedy="leave the message out, or give it weight 0",
             )
-    return Masked(
-        output=whole,
-        spans=spans,
-        strays=sum(begin.is_stray for begin in starts.values()),
-        compared={index: begin.compared for index, begin in starts.items()},
-    )
-
-
-class _Begin(NamedTuple):
-    """Where an answer begins; whether its prompt goes on otherwise; how far both were compared."""
-
-    place: int
-    is_stray: bool
-    compared: int
+    return Masked(output=whole, spans=spans, strays=strays)
 
 
 class _Search:
@@ -141,12 +94,20 @@ class _Search:
         self._conversation = conversation
         self._whole = whole
         self._checks = checks
-        self._around, self._kinds = kinds_of(script, conversation)
+        sought = script.program.sought
+        kinds = tuple(_kind(message, sought) for message in conversation.messages)
+        self._around = (
+            id(script),
+            bool(conversation.tools),
+            bool(conversation.documents),
+            repr(conversation.args) if conversation.args else "",
+        )
+        self._kinds = kinds
 
     def stops(self, trained: Sequence[int]) -> dict[int, int]:
         """Return where answers stop; InputError if one is another without what follows."""
         last = len(self._kinds) - 1
-        chat = (self._around, self._kinds, tuple(trained))
+        chat = (*self._around, *self._kinds)
         is_known = chat in self._checks.chats
         seen: set[Kind] = set()
         stops: dict[int, int] = {}
@@ -171,11 +132,11 @@ class _Search:
                 return stop
         raise _broken(index, self._whole, ended)
 
-    def start(self, index: int) -> _Begin:
-        """Return where an answer begins: where its prompt stops, or goes on in another way."""
+    def start(self, index: int) -> tuple[int, bool]:
+        """Return where an answer begins, and whether its prompt goes on in another way."""
         whole, begins = self._whole, self._whole.starts.get(index)
         if index == 0:
-            return _Begin(begins or 0, False, begins or 0)
+            return begins or 0, False
         key = (*self._around, *self._kinds[index - 1 : index + 1])
         known = self._checks.prompts.get(key)
         if begins is None or known is None:
@@ -185,23 +146,25 @@ class _Search:
             shared = prompt.shared_with(whole)
             if shared < (begins or 1):
                 raise _broken(index, whole, prompt)
-            if begins is None:
-                return _Begin(shared, shared < len(prompt.text), len(whole.text))
-            known = self._checks.prompts[key] = _behind(prompt, begins)
+            if begins is not None:
+                self._checks.prompts[key] = _behind(prompt, begins)
+            return shared, shared < len(prompt.text)
+        text, controls = known
         there = tuple((a - begins, b - begins, c) for a, b, c in whole.controls if a >= begins)
-        rest = replace(
-            known, text=whole.text[begins : begins + len(known.text) + 1], controls=there
+        head = Output(text=text, controls=controls, generation=(), starts={})
+        rest = Output(
+            text=whole.text[begins : begins + len(text) + 1],
+            controls=there,
+            generation=(),
+            starts={},
         )
-        shared = known.shared_with(rest)
-        is_stray = shared < len(known.text)
-        # Where the prompt has a control token, no text goes on as it does.
-        by_control = any(start == shared for start, _, _ in known.controls)
-        return _Begin(begins + shared, is_stray, begins + shared + (is_stray and not by_control))
+        shared = head.shared_with(rest)
+        return begins + shared, shared < len(text)
 
 
-def _behind(output: Output, place: int) -> Output:
+def _behind(output: Output, place: int) -> tuple[str, tuple[Control, ...]]:
     controls = tuple((a - place, b - place, c) for a, b, c in output.controls if a >= place)
-    return Output(text=output.text[place:], controls=controls, generation=(), starts={})
+    return output.text[place:], controls
 
 
 def _kind(message: Mapping[str, Any], sought: Sequence[str]) -> Kind:
@@ -210,36 +173,26 @@ def _kind(message: Mapping[str, Any], sought: Sequence[str]) -> Kind:
     if len(message) == 2 and type(content) is str:
         found = tuple([c for c in sought if c in content]) if sought else ()
         return message["role"], not content, content.isspace(), found
-    fields = tuple([(key, _shape(value)) for key, value in message.items() if key != "role"])
+    fields = tuple((key, _shape(value)) for key, value in message.items() if key != "role")
     texts = [value for value in message.values() if isinstance(value, str)]
-    # Most texts are found nowhere; what is found in all of them together is looked for in each.
-    together = "".join(texts)
-    found = tuple([c for c in sought if c in together and any(c in text for text in texts)])
+    found = tuple(c for c in sought if any(c in text for text in texts))
     return message.get("role"), fields, found
 
 
-def _shape(value: Any) -> Kind:
+def _shape(value: Any) -> Any:
     if isinstance(value, str):
-        return "str", bool(value), not value.isspace()
+        return bool(value), not value.isspace()
     if isinstance(value, (list, tuple)):
-        return type(value).__name__, *map(_shape, value)
+        return tuple(_shape(item) for item in value)
     if isinstance(value, dict):
-        return "dict", *((key, _shape(item)) for key, item in value.items())
-    if is_number(value):
-        return type(value).__name__, bool(value)
-    return (repr(value),)
-
-
-def last_control(whole: Output, start: int, stop: int) -> int | None:
-    """Return the end of the last control token in a range, or None if it has none."""
-    ends = [end for begin, end, _ in whole.controls if start <= begin and end <= stop]
-    return ends[-1] if ends else None
+        return tuple((key, _shape(item)) for key, item in value.items())
+    return value
 
 
 def _end(whole: Output, start: int, stop: int) -> int:
     """Return the end of the control token that ends an answer, or `stop` if none does."""
-    end = last_control(whole, start, stop)
-    return stop if end is None or whole.text[end:stop].strip() else end
+    ends = [end for begin, end, _ in whole.controls if start <= begin and end <= stop]
+    return ends[-1] if ends and not whole.text[ends[-1] : stop].strip() else stop
 
 
 def _marked(

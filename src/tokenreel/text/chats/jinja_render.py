@@ -2,19 +2,18 @@
 
 The promise: the ids are those of `apply_chat_template(tokenize=True)` wherever a chat spells no
 control token, and where it spells some, the spelling is text; what is trained is what
-jinja_masks.py says. Costs: the first two chats of a kind are rendered, and checked by another
-rendering or two; those that follow are written by the skeleton of their kind (jinja_skeleton.py),
-some 20 microseconds each. The tokenizer is called once for all.
+jinja_masks.py says. Costs: a rendering and a half per chat (jinja_masks.py), one call of the
+tokenizer for all chats, and some microseconds per turn.
 
-Only answers are trained by a model's template: it does not say where the content of the others
-begins.
+Turns begin where the template's loop takes the next message up; what it writes before the first
+is in no turn. Only answers are trained by a model's template: it does not say where the content
+of the others begins.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -30,11 +29,9 @@ from tokenreel.text.chats.jinja_conversation import (
     with_other_arguments,
     without,
 )
-from tokenreel.text.chats.jinja_masks import Checks, Masked, kinds_of, mask
-from tokenreel.text.chats.jinja_rows import Block, fixed_rows, rows_of, turn_table
+from tokenreel.text.chats.jinja_masks import Checks, Masked, mask
 from tokenreel.text.chats.jinja_script import Conversation, Script
-from tokenreel.text.chats.jinja_skeleton import Skeleton, Skeletons
-from tokenreel.text.chats.jinja_tokens import Cut, Cutter, Places, Texts, assemble
+from tokenreel.text.chats.jinja_tokens import Cutter, Places, Texts, assemble
 from tokenreel.text.chats.messages import Chat, Place
 from tokenreel.text.chats.policy import Policy, turn_weights
 from tokenreel.text.chats.render import Rendered
@@ -42,8 +39,9 @@ from tokenreel.text.turns import ROLE_CODES, TURN
 
 if TYPE_CHECKING:
     from tokenreel.text.chats.model_template import ModelTemplate
-    from tokenreel.text.tokenizers.tokenizer_protocol import Encoded, Tokenizer
+    from tokenreel.text.tokenizers.tokenizer_protocol import Tokenizer
 
+_MAX_HEAD = int(np.iinfo(TURN["head"].type).max)
 STRAYS = "answers that do not begin with the prompt that the template makes for them"
 _REWRITTEN = ("tools", "documents", "tool_calls")
 
@@ -81,91 +79,32 @@ class ModelRenderer:
 
     def render(self, chats: Sequence[Chat], *, policy: Policy) -> Rendered:
         """Render chats to ids and a turn table."""
-        work = _Work(chats, _weights(chats, policy), Skeletons(self._cutter, Texts()))
+        texts, checks = Texts(), Checks()
+        all_weights = _weights(chats, policy)
+        masked, stretches, unrendered = [], [], []
         with self._lock:
             self._shown.clear()  # no chat depends on what other calls have seen
-            for number in range(len(chats)):
-                self._add(work, number)
-            encoded = self._cutter.encode(work.skeletons.texts)
-            tables = self._tables(work, encoded)
-        ids, offsets = assemble(work.cuts, encoded)
-        counts = np.zeros(len(chats) + 1, np.int64)
-        for numbers, table in tables:
-            counts[numbers + 1] = table.shape[1]
-        turn_offsets = np.cumsum(counts)
-        turns = np.zeros(turn_offsets[-1], TURN)
-        for numbers, table in tables:
-            turns[turn_offsets[numbers, None] + np.arange(table.shape[1])] = table
+            for chat, weights in zip(chats, all_weights, strict=True):
+                made, conversation, script = self._masked(chat, weights, checks)
+                masked.append(made)
+                stretches.append(self._cutter.cut(made.output, texts))
+                unrendered.append(self._left_out(script, conversation, made))
+        encoded = self._cutter.encode(texts)
+        ids, offsets = assemble(stretches, encoded)
+        lengths = np.diff(encoded.offsets).tolist()
+        rows, num_turns = [], [0]
+        for chat, made, weights, cut in zip(chats, masked, all_weights, stretches, strict=True):
+            places = Places(self._cutter, made.output, cut, encoded=encoded, lengths=lengths)
+            turns = _turns(chat, made, weights, places)
+            rows += turns
+            num_turns.append(len(turns))
         return Rendered(
             ids=ids,
             offsets=offsets,
-            turns=turns,
-            turn_offsets=turn_offsets,
-            unrendered=work.unrendered,
+            turns=_table(rows),
+            turn_offsets=np.cumsum(num_turns, dtype=np.int64),
+            unrendered=unrendered,
         )
-
-    def _add(self, work: _Work, number: int) -> None:
-        """Write one chat, by a skeleton of its kind or by the template."""
-        chat, weights = work.chats[number], work.weights[number]
-        script, conversation = self._script(chat), conversation_of(chat)
-        trained = tuple([index for index, weight in enumerate(weights) if weight > 0])
-        tools = repr(conversation.tools) if conversation.tools else ""
-        key = (*kinds_of(script, conversation), tools, trained)
-        fit = work.skeletons.fit(key, script, conversation)
-        if fit is not None:
-            skeleton, codes, values = fit
-            if not (has_parts := _has_parts(conversation)):
-                text = ""
-            elif quoted_arguments(conversation, text := skeleton.text % values):
-                fit = None
-        if fit is None:
-            made, seen = self._masked(chat, script, conversation, trained, work.checks)
-            if seen is conversation:
-                work.skeletons.learn(key, script, conversation, made)
-            work.rendered.append((number, made))
-            work.cuts.append(self._cutter.cut(made.output, work.skeletons.texts))
-            left_out = self._left_out(script, seen, made.output.text)
-            strays = made.strays
-        else:
-            work.blocks.setdefault(id(skeleton), (skeleton, []))[1].append(number)
-            work.cuts.append(Cut(codes=codes))
-            left_out = self._left_out(script, conversation, text) if has_parts else []
-            strays = skeleton.strays
-        work.unrendered.append([*left_out, STRAYS] if strays else left_out)
-
-    def _tables(self, work: _Work, encoded: Encoded) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return the turns of all chats: numbers of chats, int64 [n], and TURN [n, rows]."""
-        tables = []
-        texts = [text for _, text in work.skeletons.texts.numbers]
-        for skeleton, members in work.blocks.values():
-            numbers = np.array(members)
-            block = Block(
-                skeleton=skeleton,
-                codes=np.array([work.cuts[number].codes for number in members]),
-                weights=np.array([work.weights[number] for number in members]),
-                roles=[ROLE_CODES[m.role] for m in work.chats[members[0]].messages],
-            )
-            rows, holds = fixed_rows(block, self._cutter, encoded, texts.__getitem__)
-            tables.append((numbers[holds], rows[holds]))
-            for number in numbers[~holds].tolist():
-                self._render_again(work, number)
-        lengths = np.diff(encoded.offsets).tolist()
-        for number, made in work.rendered:
-            cut = work.cuts[number]
-            places = Places(self._cutter, made.output, cut, encoded=encoded, lengths=lengths)
-            rows = turn_table(rows_of(work.chats[number], made, work.weights[number], places))
-            tables.append((np.array([number]), rows[None]))
-        return tables
-
-    def _render_again(self, work: _Work, number: int) -> None:
-        """Render a chat whose tokens are not where they are in others of its skeleton."""
-        chat, weights = work.chats[number], work.weights[number]
-        trained = [index for index, weight in enumerate(weights) if weight > 0]
-        made, _ = self._masked(
-            chat, self._script(chat), conversation_of(chat), trained, work.checks
-        )
-        work.rendered.append((number, made))
-        work.cuts[number] = self._cutter.cut(made.output, work.skeletons.texts)
 
     def render_prompt(self, chat: Chat) -> np.ndarray:
         """Return the ids that a model is given to answer a chat."""
@@ -183,18 +122,14 @@ class ModelRenderer:
         return self._scripts.get(name) or next(iter(self._scripts.values()))
 
     def _masked(
-        self,
-        chat: Chat,
-        script: Script,
-        conversation: Conversation,
-        trained: Sequence[int],
-        checks: Checks,
-    ) -> tuple[Masked, Conversation]:
-        """Return a rendered chat, and the conversation that was rendered."""
+        self, chat: Chat, weights: Sequence[float], checks: Checks
+    ) -> tuple[Masked, Conversation, Script]:
+        script, conversation = self._script(chat), conversation_of(chat)
+        trained = [index for index, weight in enumerate(weights) if weight > 0]
         try:
             made = mask(script, conversation, trained, checks)
             if not quoted_arguments(conversation, made.output.text):
-                return made, conversation
+                return made, conversation, script
             failure = None
         except (InputError, ConfigError) as error:
             failure = error
@@ -202,11 +137,11 @@ class ModelRenderer:
         try:
             if other is None:
                 raise failure or AssertionError("quoted arguments are arguments")
-            return mask(script, other, trained, checks), other
+            return mask(script, other, trained, checks), other, script
         except (InputError, ConfigError) as error:
             raise _located(failure or error, chat) from error
 
-    def _left_out(self, script: Script, conversation: Conversation, output: str) -> list[str]:
+    def _left_out(self, script: Script, conversation: Conversation, made: Masked) -> Sequence[str]:
         """Return what of a conversation is not in its output, each kind in words."""
         left: dict[str, str] = {}
         for name, role, text in parts_to_find(conversation):
@@ -214,7 +149,7 @@ class ModelRenderer:
                 continue
             # A short text is in an output by chance; tools and calls may be written otherwise.
             is_sure = len(text) >= SURE_CHARACTERS or name == "reasoning_content"
-            is_there = text in output
+            is_there = text in made.output.text
             if is_sure and is_there:
                 continue
             if (is_there or name in _REWRITTEN) and self._shows(script, conversation, name, role):
@@ -222,6 +157,8 @@ class ModelRenderer:
             left[name] = (
                 f"{name} of {'messages' if role else 'chats'}, not rendered by the template"
             )
+        if made.strays:
+            left["strays"] = STRAYS
         return list(left.values())
 
     def _shows(self, script: Script, conversation: Conversation, name: str, role: str) -> bool:
@@ -234,30 +171,6 @@ class ModelRenderer:
             except InputError:  # a template that cannot do without it
                 self._shown[name, role] = True
         return self._shown[name, role]
-
-
-@dataclass(slots=True)
-class _Work:
-    """The chats of one call, and what was made of them so far.
-
-    rendered: those that went through the template; blocks: those of each skeleton.
-    """
-
-    chats: Sequence[Chat]
-    weights: Sequence[Sequence[float]]
-    skeletons: Skeletons
-    checks: Checks = field(default_factory=Checks)
-    cuts: list[Cut] = field(default_factory=list)
-    rendered: list[tuple[int, Masked]] = field(default_factory=list)
-    blocks: dict[int, tuple[Skeleton, list[int]]] = field(default_factory=dict)
-    unrendered: list[Sequence[str]] = field(default_factory=list)
-
-
-def _has_parts(conversation: Conversation) -> bool:
-    """Tell whether a chat has more than roles and contents, which a template may leave out."""
-    if conversation.tools or conversation.documents:
-        return True
-    return any(len(message) > 2 for message in conversation.messages)
 
 
 def _weights(chats: Sequence[Chat], policy: Policy) -> list[list[float]]:
@@ -291,3 +204,66 @@ def _located(error: InputError | ConfigError, chat: Chat) -> InputError | Config
         actual=error.actual,
         remedy=error.remedy,
     )
+
+
+Row = tuple[int, int, int, int, float, int]  # the fields of TURN
+
+
+def _turns(chat: Chat, made: Masked, weights: Sequence[float], places: Places) -> list[Row]:
+    """Return the turns of a chat: one for each message, more where its spans are several."""
+    rows: list[Row] = []
+    for index, start, stop in _ranges(made, len(chat.messages), places):
+        role = ROLE_CODES[chat.messages[index].role]
+        spans = [places.span(*span) for span in made.spans.get(index, ())]
+        spans = [(max(a, start), min(b, stop)) for a, b in spans]
+        spans = [(a, b) for a, b in spans if a < b]
+        if not spans:
+            rows.append((start, stop - start, 0, 0, 0.0, role))
+            continue
+        # A turn has one trained span: where there are more, the turn is cut between them.
+        cuts = [start, *(before[1] for before, _ in pairwise(spans)), stop]
+        for (first, last), (left, right) in zip(spans, pairwise(cuts), strict=True):
+            row = (left, right - left, first - left, right - last, weights[index], role)
+            rows.append(row)
+            if max(row[2:4]) > _MAX_HEAD:
+                raise InputError(
+                    "the template writes too much around an answer",
+                    where=str(chat.provenance),
+                    expected=f"at most {_MAX_HEAD:,} tokens",
+                    actual=max(row[2:4]),
+                )
+    return rows
+
+
+def _table(rows: Sequence[Row]) -> np.ndarray:
+    turns = np.zeros(len(rows), TURN)
+    names = ("start", "length", "head", "tail", "weight", "role")
+    for name, values in zip(names, zip(*rows, strict=True), strict=False):
+        turns[name] = values
+    return turns
+
+
+def _ranges(made: Masked, num_messages: int, places: Places) -> list[tuple[int, int, int]]:
+    """Return message, first and next token of each turn; a message that wrote nothing has none.
+
+    Where the template tells no starts, a trained message begins with its span, and what stands
+    before belongs to the message before.
+    """
+    starts: dict[int, int] = {}
+    for index in range(num_messages):
+        place = made.output.starts.get(index)
+        if place is None and index in made.spans:
+            place = made.spans[index][0][0]
+        if place is not None:
+            starts[index] = places.around(place)[1]
+    if not starts:
+        starts = {num_messages - 1: 0}
+    elif 0 not in starts and min(starts) > 0:
+        starts = {min(starts) - 1: 0, **starts}
+    ordered = sorted(starts.items())
+    stops = [*(start for _, start in ordered[1:]), places.num_tokens]
+    return [
+        (index, start, stop)
+        for (index, start), stop in zip(ordered, stops, strict=True)
+        if start < stop or index in made.spans
+    ]

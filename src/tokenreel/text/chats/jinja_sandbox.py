@@ -116,9 +116,6 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
     """The environment of one template; it renders one chat at a time."""
 
     intercepted_binops = frozenset(["+", "*", "**", "%"])
-    template_names: Mapping[
-        str, Any
-    ] = {}  # names that compiled templates find in place of Python's
 
     def __init__(self, shadows: Shadows, *, today: date) -> None:
         super().__init__(

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import jinja2
 
@@ -28,8 +28,6 @@ from tokenreel.text.chats.jinja_compile import (
 )
 from tokenreel.text.chats.jinja_sandbox import Refused, Sandbox, Unbounded
 from tokenreel.text.chats.jinja_shadows import (
-    GENERATION_START,
-    GENERATION_STOP,
     SURROGATES,
     Shadows,
     Untracked,
@@ -39,7 +37,6 @@ from tokenreel.text.chats.jinja_shadows import (
     traced,
     without_marks,
 )
-from tokenreel.text.chats.jinja_trace import Text, Trace, Tracing, Untraceable
 
 Control = tuple[int, int, str]  # start and stop in the text, and the token
 
@@ -126,23 +123,20 @@ class Script:
     @cached_property
     def program(self) -> Program:
         """The template with its control tokens in shadow."""
-        return self._compiled(Sandbox, self._shadows.shadow)
+        return self._compiled(self._shadows.shadow)
 
     @cached_property
     def _traced_program(self) -> Program:
-        return self._compiled(Sandbox, traced)
+        return self._compiled(traced)
 
-    @cached_property
-    def _tracing_program(self) -> Program:
-        return self._compiled(Tracing, self._shadows.shadow)
-
-    def _compiled(self, kind: type[Sandbox], literal: Callable[[str], str]) -> Program:
-        environment = kind(self._shadows, today=self._today)
-        return compile_template(self._text, environment, literal=literal, where=self._where)
+    def _compiled(self, literal: Callable[[str], str]) -> Program:
+        return compile_template(
+            self._text, self._shadows, today=self._today, literal=literal, where=self._where
+        )
 
     def render(self, conversation: Conversation, *, add_generation_prompt: bool = False) -> Output:
         """Render a conversation; InputError says why a chat is refused."""
-        sample = _sample(conversation)
+        sample = _all_text(conversation)
         table = stand_ins(sample) if has_ours(sample) else None
         if table:
             conversation = _translated(conversation, table)
@@ -176,27 +170,6 @@ class Script:
             text=text, controls=tuple(controls), generation=tuple(generation), starts=starts
         )
 
-    def trace(self, conversation: Conversation) -> tuple[Trace, Text] | None:
-        """Return what a rendering does with the texts of a chat, or None if that is not known."""
-        program, trace = self._tracing_program, Trace(conversation.messages)
-        cast(Tracing, program.environment).trace = trace
-        given = replace(conversation, messages=trace.opened(conversation.messages))
-        variables = self._variables(given, prompt=False, literal=self._shadows.shadow)
-        try:
-            output = program.trace(variables, num_characters=len(_sample(conversation)))
-        except (Untraceable, jinja2.TemplateError, Untracked, Unbounded, *_FAILURES):
-            return None
-        return (trace, output) if isinstance(output, Text) else None
-
-    def spelled(self, literal: str) -> str:
-        """Return what literals of the template wrote as it is spelled."""
-        unmarked = literal.replace(GENERATION_START, "").replace(GENERATION_STOP, "")
-        return self._shadows.spelled(unmarked)
-
-    def spells(self, text: str) -> bool:
-        """Tell whether a text may spell control tokens, alone or with those beside it."""
-        return self._shadows.may_spell_more(text)
-
     def _run(
         self,
         program: Program,
@@ -205,14 +178,8 @@ class Script:
         literal: Callable[[str], str],
         num_characters: int,
     ) -> str:
-        variables = self._variables(conversation, prompt=prompt, literal=literal)
-        return program.run(variables, num_characters=num_characters)
-
-    def _variables(
-        self, conversation: Conversation, *, prompt: bool, literal: Callable[[str], str]
-    ) -> dict[str, Any]:
         special = {name: literal(token) for name, token in self._special_tokens.items()}
-        return {
+        variables = {
             **special,
             **self._args,
             **conversation.args,
@@ -221,6 +188,7 @@ class Script:
             "documents": conversation.documents,
             "add_generation_prompt": prompt,
         }
+        return program.run(variables, num_characters=num_characters)
 
     def _refuse_unknown(self, controls: Sequence[Control]) -> None:
         if not self._shadows.unknown:
@@ -316,16 +284,13 @@ def _seam(text: str, span: Control) -> InputError:
     )
 
 
-def _sample(conversation: Conversation) -> str:
-    return all_text(
-        [conversation.messages, conversation.tools, conversation.documents, conversation.args]
-    )
-
-
-def all_text(value: Any) -> str:
-    """Return every string of a value, one after the other; refuse what is no text."""
+def _all_text(conversation: Conversation) -> str:
+    """Return every string of a conversation, one after the other; refuse what is no text."""
     found: list[str] = []
-    _collect(value, found)
+    _collect(conversation.messages, found)
+    for more in (conversation.tools, conversation.documents, conversation.args):
+        if more:
+            _collect(more, found)
     text = "".join(found)
     if not text.isascii() and (surrogate := SURROGATES.search(text)):
         raise InputError(

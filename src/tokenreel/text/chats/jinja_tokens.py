@@ -44,23 +44,17 @@ class Written(Protocol):
         """The control tokens, in order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """A chat in stretches: runs of text, and control tokens.
+@dataclass(slots=True)
+class Stretch:
+    """A run of text, or one control token where `number` is None; `start` and `stop` in characters.
 
-    starts, stops: in characters; codes: the number of the text among those that are encoded, or
-    the id of the control token as -1 - id.
+    number: of the text among those that are encoded; id: of the control token.
     """
 
-    starts: list[int] = field(default_factory=list)
-    stops: list[int] = field(default_factory=list)
-    codes: list[int] = field(default_factory=list)
-
-    def add(self, start: int, stop: int, code: int) -> None:
-        """Add a stretch behind the others."""
-        self.starts.append(start)
-        self.stops.append(stop)
-        self.codes.append(code)
+    start: int
+    stop: int
+    number: int | None = None
+    id: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,22 +76,14 @@ class Cutter:
         # Some definitions treat the beginning of an input in a way of its own.
         self._continued: Tokenizer = getattr(tokenizer, "continued", tokenizer)
         self._strips: Mapping[str, tuple[bool, bool]] = getattr(tokenizer, "control_strips", {})
-        self._codes = {token: -1 - id for token, id in tokenizer.control_ids.items()}
+        self._control_ids = dict(tokenizer.control_ids)
         self._heads: dict[tuple[bool, str], tuple[int, bytes | None]] = {}
 
-    @property
-    def has_first(self) -> bool:
-        """Whether the first text of an input is encoded in a way of its own."""
-        return self._continued is not self._tokenizer
-
-    def code(self, token: str) -> int:
-        """Return what stands for a control token in a Cut."""
-        return self._codes[token]
-
-    def cut(self, output: Written, texts: Texts) -> Cut:
+    def cut(self, output: Written, texts: Texts) -> list[Stretch]:
         """Return the stretches of a chat, in order; their texts go to `texts`."""
-        text, cut, done = output.text, Cut(), 0
-        is_first, strips = self.has_first, self._strips
+        text, stretches, done = output.text, [], 0
+        is_first = self._continued is not self._tokenizer
+        strips, ids = self._strips, self._control_ids
         for start, stop, token in output.controls:
             lstrip, rstrip = strips.get(token, (False, False)) if strips else (False, False)
             until = start
@@ -105,14 +91,15 @@ class Cutter:
                 until = blanks.start()
             if done < until:
                 number = texts.add(text[done:until], is_first=is_first and done == 0)
-                cut.add(done, until, number)
-            cut.add(start, stop, self._codes[token])
+                stretches.append(Stretch(done, until, number))
+            stretches.append(Stretch(start, stop, None, ids[token]))
             done = stop
             if rstrip and (blanks := _BLANKS_BEFORE.match(text, stop)):
                 done = blanks.end()
         if done < len(text):
-            cut.add(done, len(text), texts.add(text[done:], is_first=is_first and done == 0))
-        return cut
+            number = texts.add(text[done:], is_first=is_first and done == 0)
+            stretches.append(Stretch(done, len(text), number))
+        return stretches
 
     def encode(self, texts: Texts) -> Encoded:
         """Encode all texts, in the order of their numbers."""
@@ -163,11 +150,6 @@ class Cutter:
         ):  # both sides know nothing of each other
             return len(head), len(head)
         return _cut_by_decoding(self._tokenizer, text, ids, place)
-
-    def head_ids(self, head: str, *, is_first: bool) -> np.ndarray | None:
-        """Return the ids of the beginning of a stretch, if they say it to the letter."""
-        data = self._head(head, is_first=is_first)[1]
-        return None if data is None else np.frombuffer(data, np.uint32)
 
     def _head(self, head: str, *, is_first: bool) -> tuple[int, bytes | None]:
         """Return the ids of the beginning of a stretch: how many, and their bytes.
@@ -229,16 +211,17 @@ class Places:
         self,
         cutter: Cutter,
         output: Written,
-        cut: Cut,
+        stretches: Sequence[Stretch],
         *,
         encoded: Encoded,
         lengths: Sequence[int],
     ) -> None:
         self._cutter = cutter
         self._text = output.text
-        self._cut = cut
+        self._stretches = stretches
         self._encoded = encoded
-        sizes = [1 if code < 0 else lengths[code] for code in cut.codes]
+        self._starts = [stretch.start for stretch in stretches]
+        sizes = [1 if s.number is None else lengths[s.number] for s in stretches]
         self._firsts = [0, *accumulate(sizes)]
 
     @property
@@ -248,21 +231,21 @@ class Places:
 
     def around(self, place: int) -> tuple[int, int]:
         """Return how many tokens end at or before a place, and how many begin before it."""
-        number = bisect_right(self._cut.starts, place) - 1
+        number = bisect_right(self._starts, place) - 1
         if number < 0:
             return 0, 0
-        start, stop, code = (
-            of[number] for of in (self._cut.starts, self._cut.stops, self._cut.codes)
-        )
-        first = self._firsts[number]
-        if place == start:
+        stretch, first = self._stretches[number], self._firsts[number]
+        if place == stretch.start:
             return first, first
-        if place >= stop:
+        if place >= stretch.stop:
             return self._firsts[number + 1], self._firsts[number + 1]
-        if code < 0:
+        if stretch.number is None:
             return first, first + 1
         ended, begun = self._cutter.cut_ids(
-            self._text[start:stop], self._encoded[code], place - start, is_first=start == 0
+            self._text[stretch.start : stretch.stop],
+            self._encoded[stretch.number],
+            place - stretch.start,
+            is_first=stretch.start == 0,
         )
         return first + ended, first + begun
 
@@ -272,20 +255,20 @@ class Places:
         return first, max(first, last)
 
 
-def assemble(cuts: Sequence[Cut], encoded: Encoded) -> tuple[np.ndarray, np.ndarray]:
+def assemble(chats: Sequence[Sequence[Stretch]], encoded: Encoded) -> tuple[np.ndarray, np.ndarray]:
     """Return the ids of all chats end to end, uint32 [total], and where each begins [chats + 1]."""
-    codes = np.fromiter((code for cut in cuts for code in cut.codes), np.int64)
-    is_text = codes >= 0
-    controls = -1 - codes[~is_text]
+    flat = [stretch for chat in chats for stretch in chat]
+    numbers = np.array([-1 if s.number is None else s.number for s in flat], np.int64)
+    controls = np.array([stretch.id for stretch in flat if stretch.number is None], np.uint32)
+    is_text = numbers >= 0
     # Texts and control tokens lie in one array: each stretch is a range [first, first + length).
-    source = np.concatenate((encoded.ids, controls.astype(np.uint32)))
-    firsts = np.empty(len(codes), np.int64)
-    firsts[is_text] = encoded.offsets[codes[is_text]]
+    source = np.concatenate((encoded.ids, controls))
+    firsts = np.empty(len(flat), np.int64)
+    firsts[is_text] = encoded.offsets[numbers[is_text]]
     firsts[~is_text] = len(encoded.ids) + np.arange(len(controls))
-    lengths = np.ones(len(codes), np.int64)
-    lengths[is_text] = np.diff(encoded.offsets)[codes[is_text]]
+    lengths = np.ones(len(flat), np.int64)
+    lengths[is_text] = np.diff(encoded.offsets)[numbers[is_text]]
     ends = np.concatenate(([0], np.cumsum(lengths)))
     # The n-th token is the one at its stretch's first, as far behind it as n is behind the start.
     taken = np.repeat(firsts - ends[:-1], lengths) + np.arange(ends[-1])
-    bounds = np.cumsum([0, *(len(cut.codes) for cut in cuts)])
-    return source[taken].astype(np.uint32, copy=False), ends[bounds]
+    return source[taken].astype(np.uint32, copy=False), ends[np.cumsum([0, *map(len, chats)])]
