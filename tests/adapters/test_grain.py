@@ -55,7 +55,7 @@ def test_a_source_travels_as_its_recipe_and_notices_another_store(
         pickle.loads(sent)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.soak)])
 def test_grains_iterators_yield_each_step_in_order_and_resume(recipe: Recipe, workers: int) -> None:
     def make() -> grain.DatasetIterator[dict[str, np.ndarray]]:
         dataset = grain.MapDataset.source(FeedSource(recipe)).to_iter_dataset(

@@ -15,6 +15,7 @@ import tokenreel
 
 SAVE_EVERY = 5
 ROWS, REPEATS = 24, 4
+STEPS = 40
 
 
 @pytest.fixture(scope="module")
@@ -52,19 +53,29 @@ def told(printed: str) -> dict[int, dict[str, object]]:
     return {line["step"]: line for line in map(json.loads, printed.splitlines())}
 
 
+def test_each_group_of_rows_asks_one_prompt(sums: Path, tmp_path: Path, forks: Forks) -> None:
+    [one] = launch(forks, sums, tmp_path, ranks=1, steps=3)
+    for line in told(one.finish()).values():
+        asked = line["asked"]
+        assert isinstance(asked, list) and len(asked) == ROWS
+        groups = [set(asked[first : first + REPEATS]) for first in range(0, ROWS, REPEATS)]
+        assert [len(group) for group in groups] == [1] * (ROWS // REPEATS)
+
+
+@pytest.mark.soak
 def test_a_loop_killed_goes_on_with_other_ranks_and_the_same_prompts_and_rewards(
     sums: Path, tmp_path: Path, forks: Forks
 ) -> None:
-    [one] = launch(forks, sums, tmp_path, ranks=1, steps=1000)
-    while max(told(one.printed().rpartition("\n")[0]), default=0) < SAVE_EVERY + 4:
-        assert "Error" not in one.complaints(), one.complaints()
+    [unbroken] = launch(forks, sums, tmp_path / "unbroken", ranks=1, steps=STEPS)
+    [killed] = launch(forks, sums, tmp_path / "killed", ranks=1, steps=STEPS)
+    while max(told(killed.printed().rpartition("\n")[0]), default=0) < SAVE_EVERY:
+        assert "Error" not in killed.complaints(), killed.complaints()
         time.sleep(0.01)
-    one.kill()
-    before = told(one.printed().rpartition("\n")[0])
-    steps = max(before) + 2
-    three = [told(rank.finish()) for rank in launch(forks, sums, tmp_path, ranks=3, steps=steps)]
-    both = before.keys() & three[0].keys()
-    assert len(both) >= 4 and max(three[0]) == steps - 1
+    killed.kill()
+    ranks = launch(forks, sums, tmp_path / "killed", ranks=3, steps=STEPS)
+    three = [told(rank.finish()) for rank in ranks]
+    before, both = told(unbroken.finish()), three[0].keys()
+    assert min(both) >= SAVE_EVERY and max(both) == STEPS - 1
     for step in both:
         asked = [number for rank in three for number in rank[step]["asked"]]  # type: ignore[attr-defined]
         assert asked == before[step]["asked"]

@@ -129,6 +129,7 @@ def whole(clean: dict[str, Any], stream: Streaming) -> dict[str, Any]:
     return clean
 
 
+@pytest.mark.soak
 def test_cut_connections_unavailable_servers_and_slow_bytes_change_no_batch(
     hub: Any, stream: Streaming, clean: dict[str, Any]
 ) -> None:
