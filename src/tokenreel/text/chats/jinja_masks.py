@@ -12,29 +12,36 @@ breaks it: the model would be trained on answers that it never gives. Such a cha
 the remedy: the policies `each_answer` and `last_answer` make documents that end with the answer
 which they train. What a template writes behind the last message is no part of that.
 
-The prompt may go further than an answer follows it: templates of reasoning models open with
-`<think>` for the model, and render an answer without reasoning without it. Then the answer
-begins where the two part, and the answer is counted (`strays`): served with that prompt, the
-model will not be where it was trained.
+The header of an answer is never trained. Where the prompt does not tell where the answer begins,
+the answer begins where its content does: the chat is rendered with a mark in its place. So it is
+- where a template has no generation prompt, and writes the header with the answer;
+- where the chat begins with an answer, and the template renders no prompt for no messages;
+- where the prompt goes on in another way than the chat does. Templates of reasoning models open
+  with `<think>` for the model, and render an answer without reasoning without it. Such answers
+  are counted (`strays`): served with that prompt, the model will not be where it was trained.
+A chat whose template does not tell is refused; the remedy is to mark the answers.
 
-Each check is a rendering, so what is alike is checked once (`Checks`): messages are of one kind
-if they have the same role and fields, empty or not, and the same of the texts that the template
-looks for anywhere. Checks are kept for one call of the renderer: no chat depends on which chats
-other calls have seen.
+Every answer is checked by renderings of its own, one for its prompt and one for its end (the
+last answer ends with the chat): nothing is concluded from answers that look alike, since a
+template may look at every word. A chat of n answers costs 2n renderings, of half of it each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenreel.errors import InputError
-from tokenreel.text.chats.jinja_script import Control, Conversation, Output, Script
-from tokenreel.text.chats.policy import REMEDY
+from tokenreel.text.chats.jinja_script import Conversation, Output, Script
+from tokenreel.text.chats.shapes import REASONING_KEYS
 
 Span = tuple[int, int]
-Kind = tuple[Any, ...]
+MARK_ANSWERS = (
+    "mark the answers in the template with {% generation %} and {% endgeneration %}, or give the "
+    "message weight 0"
+)
+_PRIVATE_USE = range(0xE000, 0xF900)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,32 +56,28 @@ class Masked:
     strays: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Checks:
-    """What one call has checked: prompts by the kinds around them, and chats by all their kinds."""
-
-    prompts: dict[Kind, tuple[str, tuple[Control, ...]]] = field(default_factory=dict)
-    chats: set[Kind] = field(default_factory=set)
-
-
 def mask(
-    script: Script, conversation: Conversation, trained: Sequence[int], checks: Checks
+    script: Script, conversation: Conversation, trained: Sequence[int], *, remedy: str
 ) -> Masked:
-    """Render a chat and find the spans of its trained messages, which are answers."""
+    """Render a chat and find the spans of its trained messages, which are answers.
+
+    remedy: what to do where the template writes an answer in another way once more follows.
+    """
     whole = script.render(conversation)
     if not trained:
         return Masked(output=whole, spans={})
-    search = _Search(script, conversation, whole, checks)
-    stops = search.stops(trained)
+    search = _Search(script, conversation, whole, remedy)
+    stops = {index: search.stop(index) for index in trained}
+    spans: Mapping[int, Sequence[Span]]
     if script.program.has_generation:
         spans, strays = _marked(whole, conversation, trained), 0
     else:
-        starts = [search.start(index) for index in trained]
+        begins = {index: search.begin(index, stops[index]) for index in trained}
         spans = {
-            index: [(start, _end(whole, start, stops[index]))]
-            for index, (start, _) in zip(trained, starts, strict=True)
+            index: [(begin, search.end(index, begin, stops[index]))]
+            for index, (begin, _) in begins.items()
         }
-        strays = sum(is_stray for _, is_stray in starts)
+        strays = sum(is_stray for _, is_stray in begins.values())
     for index, parts in spans.items():
         if not any(start < stop for start, stop in parts):
             raise InputError(
@@ -88,111 +91,124 @@ class _Search:
     """The begin and end of answers in one rendered chat."""
 
     def __init__(
-        self, script: Script, conversation: Conversation, whole: Output, checks: Checks
+        self, script: Script, conversation: Conversation, whole: Output, remedy: str
     ) -> None:
         self._script = script
         self._conversation = conversation
         self._whole = whole
-        self._checks = checks
-        sought = script.program.sought
-        kinds = tuple(_kind(message, sought) for message in conversation.messages)
-        self._around = (
-            id(script),
-            bool(conversation.tools),
-            bool(conversation.documents),
-            repr(conversation.args) if conversation.args else "",
-        )
-        self._kinds = kinds
+        self._remedy = remedy
 
-    def stops(self, trained: Sequence[int]) -> dict[int, int]:
-        """Return where answers stop; InputError if one is another without what follows."""
-        last = len(self._kinds) - 1
-        chat = (*self._around, *self._kinds)
-        is_known = chat in self._checks.chats
-        seen: set[Kind] = set()
-        stops: dict[int, int] = {}
-        for index in trained:
-            kind = self._kinds[max(0, index - 1) : index + 2]
-            place = self._whole.starts.get(index + 1)
-            if index == last:
-                stops[index] = len(self._whole.text)
-            elif place is not None and (is_known or kind in seen):
-                stops[index] = place
-            else:
-                stops[index] = self._checked_stop(index, place)
-                seen.add(kind)
-        self._checks.chats.add(chat)
-        return stops
-
-    def _checked_stop(self, index: int, place: int | None) -> int:
+    def stop(self, index: int) -> int:
+        """Return where an answer stops; InputError if it is another without what follows."""
+        if index == len(self._conversation.messages) - 1:
+            return len(self._whole.text)
         ended = self._script.render(self._conversation.first(index + 1))
-        # The next message may be written into the answer; or something behind the last message.
-        for stop in (place, len(ended.text)):
-            if stop is not None and ended.agrees_with(self._whole, stop):
+        places = {len(ended.text), self._whole.starts.get(index + 1, 0)}
+        # The longer one first: the token that ends an answer may be written with the next
+        # message. The shorter one holds where something is written behind the last message.
+        for stop in sorted(places, reverse=True):
+            if stop and ended.agrees_with(self._whole, stop):
                 return stop
-        raise _broken(index, self._whole, ended)
+        raise self._broken(index, ended)
 
-    def start(self, index: int) -> tuple[int, bool]:
+    def begin(self, index: int, stop: int) -> tuple[int, bool]:
         """Return where an answer begins, and whether its prompt goes on in another way."""
-        whole, begins = self._whole, self._whole.starts.get(index)
-        if index == 0:
-            return begins or 0, False
-        key = (*self._around, *self._kinds[index - 1 : index + 1])
-        known = self._checks.prompts.get(key)
-        if begins is None or known is None:
-            prompt = self._script.render(
-                self._conversation.first(index), add_generation_prompt=True
+        whole, taken_up = self._whole, self._whole.starts.get(index)
+        prompt = self._prompt(index)
+        if prompt is None:
+            return self._content(index), False
+        shared = prompt.shared_with(whole)
+        is_led = shared == len(prompt.text)
+        if is_led and (shared >= stop or (taken_up is not None and taken_up < shared)):
+            return shared, False
+        if index > 0 and shared < (taken_up or 0):
+            raise self._broken(index, prompt)
+        content = self._content(index)
+        if is_led:
+            # Blanks before the content are no header: served, the model has to write them.
+            has_header = bool(whole.text[shared:content].strip()) or any(
+                shared <= start < content for start, _, _ in whole.controls
             )
-            shared = prompt.shared_with(whole)
-            if shared < (begins or 1):
-                raise _broken(index, whole, prompt)
-            if begins is not None:
-                self._checks.prompts[key] = _behind(prompt, begins)
-            return shared, shared < len(prompt.text)
-        text, controls = known
-        there = tuple((a - begins, b - begins, c) for a, b, c in whole.controls if a >= begins)
-        head = Output(text=text, controls=controls, generation=(), starts={})
-        rest = Output(
-            text=whole.text[begins : begins + len(text) + 1],
-            controls=there,
-            generation=(),
-            starts={},
+            return (content if has_header else shared), False
+        if index > 0 and taken_up is None and shared < content:
+            raise self._broken(index, prompt)
+        return content, True
+
+    def _prompt(self, index: int) -> Output | None:
+        """Return the prompt of an answer; None if the template renders none for no messages."""
+        before = self._conversation.first(index)
+        try:
+            return self._script.render(before, add_generation_prompt=True)
+        except InputError:
+            if index > 0:
+                raise
+            return None
+
+    def _content(self, index: int) -> int:
+        """Return where the first text of an answer stands, by a rendering with a mark there."""
+        whole, messages = self._whole, list(self._conversation.messages)
+        taken_up, message = whole.starts.get(index), messages[index]
+        mark = next(chr(code) for code in _PRIVATE_USE if chr(code) not in whole.text)
+        for probe in ({"role": message.get("role"), "content": mark}, _with_mark(message, mark)):
+            messages[index] = probe
+            try:
+                output = self._script.render(replace(self._conversation, messages=messages))
+            except InputError:
+                continue
+            place = output.text.find(mark)
+            # Without a loop over messages, a template that writes an answer twice tells nothing.
+            is_sure = place >= (taken_up or 0) and (
+                taken_up is not None or output.text.count(mark) == 1
+            )
+            if is_sure and output.agrees_with(whole, place):
+                return place
+        raise InputError(
+            f"message {index + 1}: the template does not tell where this answer begins",
+            remedy=MARK_ANSWERS,
         )
-        shared = head.shared_with(rest)
-        return begins + shared, shared < len(text)
+
+    def end(self, index: int, begin: int, stop: int) -> int:
+        """Return the end of the control token that ends an answer, or `stop` if none does."""
+        whole = self._whole
+        header = self._span(self._whole.starts.get(index, begin), begin)
+        # A template may write a prompt behind every chat, asked for or not.
+        prompt = stop - len(header[0])
+        if header[0].strip() and prompt > begin and self._span(prompt, stop) == header:
+            stop = prompt
+        ends = [end for start, end, _ in whole.controls if begin <= start and end <= stop]
+        return ends[-1] if ends and not whole.text[ends[-1] : stop].strip() else stop
+
+    def _span(self, start: int, stop: int) -> tuple[str, list[Span]]:
+        """Return a stretch of the output, and the control tokens in it by their places there."""
+        controls = [(a - start, b - start) for a, b, _ in self._whole.controls if start <= a < stop]
+        return self._whole.text[start:stop], controls
+
+    def _broken(self, index: int, alone: Output) -> InputError:
+        place = alone.shared_with(self._whole)
+        return InputError(
+            f"message {index + 1}: the template renders this answer, or what leads to it, in "
+            "another way when more messages follow",
+            expected=_excerpt(alone.text, place),
+            actual=_excerpt(self._whole.text, place),
+            remedy=self._remedy,
+        )
 
 
-def _behind(output: Output, place: int) -> tuple[str, tuple[Control, ...]]:
-    controls = tuple((a - place, b - place, c) for a, b, c in output.controls if a >= place)
-    return output.text[place:], controls
-
-
-def _kind(message: Mapping[str, Any], sought: Sequence[str]) -> Kind:
-    """Return what a template can tell of a message, short of its words."""
-    content = message.get("content")
-    if len(message) == 2 and type(content) is str:
-        found = tuple([c for c in sought if c in content]) if sought else ()
-        return message["role"], not content, content.isspace(), found
-    fields = tuple((key, _shape(value)) for key, value in message.items() if key != "role")
-    texts = [value for value in message.values() if isinstance(value, str)]
-    found = tuple(c for c in sought if any(c in text for text in texts))
-    return message.get("role"), fields, found
-
-
-def _shape(value: Any) -> Any:
-    if isinstance(value, str):
-        return bool(value), not value.isspace()
-    if isinstance(value, (list, tuple)):
-        return tuple(_shape(item) for item in value)
-    if isinstance(value, dict):
-        return tuple((key, _shape(item)) for key, item in value.items())
-    return value
-
-
-def _end(whole: Output, start: int, stop: int) -> int:
-    """Return the end of the control token that ends an answer, or `stop` if none does."""
-    ends = [end for begin, end, _ in whole.controls if start <= begin and end <= stop]
-    return ends[-1] if ends and not whole.text[ends[-1] : stop].strip() else stop
+def _with_mark(message: Mapping[str, Any], mark: str) -> Mapping[str, Any]:
+    """Return a message with a mark before each text that it says."""
+    said = dict(message)
+    for key in ("content", *REASONING_KEYS):
+        value = message.get(key)
+        if isinstance(value, str):
+            said[key] = mark + value
+        elif isinstance(value, (list, tuple)):
+            said[key] = [
+                {**part, "text": mark + part["text"]}
+                if isinstance(part, Mapping) and isinstance(part.get("text"), str)
+                else part
+                for part in value
+            ]
+    return said
 
 
 def _marked(
@@ -204,30 +220,19 @@ def _marked(
         for index, message in enumerate(conversation.messages)
         if message.get("role") == "assistant"
     ]
-    starts = [whole.starts.get(index, -1) for index in answers]
+    is_told = all(index in whole.starts for index in answers)
     spans: dict[int, list[Span]] = {index: [] for index in trained}
-    if -1 in starts and len(answers) > 1 and len(whole.generation) != len(answers):
+    if not is_told and len(answers) > 1 and len(whole.generation) != len(answers):
         raise InputError("the marks of {% generation %} cannot be told apart by messages")
     for number, span in enumerate(whole.generation):
-        if -1 in starts:
-            owner = answers[min(number, len(answers) - 1)]
+        if is_told:
+            begun = [index for index, start in whole.starts.items() if start <= span[0]]
+            owner = begun[-1] if begun else None
         else:
-            before = [i for i, start in zip(answers, starts, strict=True) if start <= span[0]]
-            owner = before[-1] if before else answers[0]
+            owner = answers[min(number, len(answers) - 1)]
         if owner in spans and span[0] < span[1]:
             spans[owner].append(span)
     return {**spans}
-
-
-def _broken(index: int, whole: Output, alone: Output) -> InputError:
-    place = alone.shared_with(whole)
-    return InputError(
-        f"message {index + 1}: the template renders this answer, or what leads to it, in another "
-        "way when more messages follow",
-        expected=_excerpt(alone.text, place),
-        actual=_excerpt(whole.text, place),
-        remedy=REMEDY,
-    )
 
 
 def _excerpt(text: str, place: int) -> str:

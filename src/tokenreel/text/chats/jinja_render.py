@@ -2,8 +2,9 @@
 
 The promise: the ids are those of `apply_chat_template(tokenize=True)` wherever a chat spells no
 control token, and where it spells some, the spelling is text; what is trained is what
-jinja_masks.py says. Costs: a rendering and a half per chat (jinja_masks.py), one call of the
-tokenizer for all chats, and some microseconds per turn.
+jinja_masks.py says. No chat depends on which others are rendered with it.
+Costs: a rendering for the chat and two for each answer that is trained (jinja_masks.py), one call
+of the tokenizer for all chats, and some microseconds per turn.
 
 Turns begin where the template's loop takes the next message up; what it writes before the first
 is in no turn. Only answers are trained by a model's template: it does not say where the content
@@ -29,11 +30,11 @@ from tokenreel.text.chats.jinja_conversation import (
     with_other_arguments,
     without,
 )
-from tokenreel.text.chats.jinja_masks import Checks, Masked, mask
+from tokenreel.text.chats.jinja_masks import Masked, mask
 from tokenreel.text.chats.jinja_script import Conversation, Script
 from tokenreel.text.chats.jinja_tokens import Cutter, Places, Texts, assemble
 from tokenreel.text.chats.messages import Chat, Place
-from tokenreel.text.chats.policy import Policy, turn_weights
+from tokenreel.text.chats.policy import Policy, remedy_of, turn_weights
 from tokenreel.text.chats.render import Rendered
 from tokenreel.text.turns import ROLE_CODES, TURN
 
@@ -69,7 +70,6 @@ class ModelRenderer:
             )
             for name, text in template.texts
         }
-        self._shown: dict[tuple[str, str], bool] = {}
         self._lock = threading.Lock()  # a compiled template renders one chat at a time
 
     def check(self) -> None:
@@ -79,13 +79,12 @@ class ModelRenderer:
 
     def render(self, chats: Sequence[Chat], *, policy: Policy) -> Rendered:
         """Render chats to ids and a turn table."""
-        texts, checks = Texts(), Checks()
+        texts, remedy = Texts(), remedy_of(policy)
         all_weights = _weights(chats, policy)
         masked, stretches, unrendered = [], [], []
         with self._lock:
-            self._shown.clear()  # no chat depends on what other calls have seen
             for chat, weights in zip(chats, all_weights, strict=True):
-                made, conversation, script = self._masked(chat, weights, checks)
+                made, conversation, script = self._masked(chat, weights, remedy)
                 masked.append(made)
                 stretches.append(self._cutter.cut(made.output, texts))
                 unrendered.append(self._left_out(script, conversation, made))
@@ -122,12 +121,12 @@ class ModelRenderer:
         return self._scripts.get(name) or next(iter(self._scripts.values()))
 
     def _masked(
-        self, chat: Chat, weights: Sequence[float], checks: Checks
+        self, chat: Chat, weights: Sequence[float], remedy: str
     ) -> tuple[Masked, Conversation, Script]:
         script, conversation = self._script(chat), conversation_of(chat)
         trained = [index for index, weight in enumerate(weights) if weight > 0]
         try:
-            made = mask(script, conversation, trained, checks)
+            made = mask(script, conversation, trained, remedy=remedy)
             if not quoted_arguments(conversation, made.output.text):
                 return made, conversation, script
             failure = None
@@ -137,7 +136,7 @@ class ModelRenderer:
         try:
             if other is None:
                 raise failure or AssertionError("quoted arguments are arguments")
-            return mask(script, other, trained, checks), other, script
+            return mask(script, other, trained, remedy=remedy), other, script
         except (InputError, ConfigError) as error:
             raise _located(failure or error, chat) from error
 
@@ -152,7 +151,7 @@ class ModelRenderer:
             is_there = text in made.output.text
             if is_sure and is_there:
                 continue
-            if (is_there or name in _REWRITTEN) and self._shows(script, conversation, name, role):
+            if (is_there or name in _REWRITTEN) and _shows(script, conversation, made, name, role):
                 continue
             left[name] = (
                 f"{name} of {'messages' if role else 'chats'}, not rendered by the template"
@@ -161,16 +160,13 @@ class ModelRenderer:
             left["strays"] = STRAYS
         return list(left.values())
 
-    def _shows(self, script: Script, conversation: Conversation, name: str, role: str) -> bool:
-        """Tell, by one rendering for each kind, whether a template renders a field at all."""
-        if (name, role) not in self._shown:
-            try:
-                before = script.render(conversation).text
-                after = script.render(without(conversation, name, role)).text
-                self._shown[name, role] = before != after
-            except InputError:  # a template that cannot do without it
-                self._shown[name, role] = True
-        return self._shown[name, role]
+
+def _shows(script: Script, conversation: Conversation, made: Masked, name: str, role: str) -> bool:
+    """Tell, by a rendering without it, whether a template renders a field of a chat."""
+    try:
+        return script.render(without(conversation, name, role)).text != made.output.text
+    except InputError:  # a template that cannot do without it
+        return True
 
 
 def _weights(chats: Sequence[Chat], policy: Policy) -> list[list[float]]:
@@ -247,15 +243,19 @@ def _ranges(made: Masked, num_messages: int, places: Places) -> list[tuple[int, 
     """Return message, first and next token of each turn; a message that wrote nothing has none.
 
     Where the template tells no starts, a trained message begins with its span, and what stands
-    before belongs to the message before.
+    before belongs to the message before. The end of an answer that the template writes with the
+    next message belongs to the answer.
     """
     starts: dict[int, int] = {}
+    spoken = 0  # where the last trained span before ends
     for index in range(num_messages):
         place = made.output.starts.get(index)
-        if place is None and index in made.spans:
-            place = made.spans[index][0][0]
+        spans = made.spans.get(index, ())
+        if place is None and spans:
+            place = spans[0][0]
         if place is not None:
-            starts[index] = places.around(place)[1]
+            starts[index] = places.around(max(place, spoken))[1]
+        spoken = spans[-1][1] if spans else spoken
     if not starts:
         starts = {num_messages - 1: 0}
     elif 0 not in starts and min(starts) > 0:

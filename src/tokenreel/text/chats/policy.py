@@ -32,6 +32,11 @@ REMEDY = (
     'train each answer in a document of its own (policy="each_answer"), or the last alone '
     '(policy="last_answer")'
 )
+# For a document that ends with its answer already: the template rewrites what leads to it.
+_REMEDY_BY_ANSWER = (
+    "leave such chats out, or change the template so that it writes what leads to an answer in "
+    "the same way with the answer and without"
+)
 
 _NAMED: Mapping[str, Mapping[str, float]] = {
     "assistant": {"assistant": 1.0},
@@ -40,6 +45,11 @@ _NAMED: Mapping[str, Mapping[str, float]] = {
     "last_answer": {"assistant": 1.0},
     "all": {"system": 1.0, "user": 1.0, "assistant": 1.0},
 }
+
+
+def remedy_of(policy: Policy) -> str:
+    """Return what to do where a template writes an answer in another way once more follows."""
+    return _REMEDY_BY_ANSWER if policy in BY_ANSWER else REMEDY
 
 
 def turn_weights(roles: np.ndarray, turn_offsets: np.ndarray, *, policy: Policy) -> np.ndarray:
