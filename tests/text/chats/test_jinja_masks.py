@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from tests.text.chats.jinja_shapes import CONTROLS, SHAPES, SPECIAL, marked, plain, train_bpe
 from tests.text.chats.test_jinja_ids import CALLED, CHATS, TOOL, sentencepiece_like
 
@@ -306,25 +305,3 @@ def test_transformers_loses_answers_that_begin_with_a_blank_where_offsets_are_tr
     spans = trained(rendered(marked("mistral"), MULTI, tokenizer), tokenizer)
     assert spans == [" it is four.</s>", " hello to you</s>"]
     assert theirs(reference, marked("mistral"), MULTI) == [""]
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.lists(st.sampled_from(["plain", "reasoned", "blank", "call"]), min_size=1, max_size=6))
-def test_answers_of_one_kind_are_checked_for_all_of_them(kinds: list[str]) -> None:
-    """One call for many chats gives what a call for each gives, refusals included."""
-    from tokenreel.text.tokenizers import byte_tokenizer
-
-    tokenizer = byte_tokenizer(CONTROLS)
-    made = {
-        "plain": MULTI[1:],
-        "reasoned": REASONED,
-        "blank": [MULTI[1], {"role": "assistant", "content": " "}, *MULTI[3:]],
-        "call": CALLED,
-    }
-    template = model_template(plain("qwen2"), special_tokens=SPECIAL)
-    chats = [read_chat({"messages": made[kind]}) for kind in kinds]
-    together = render(chats, template, tokenizer=tokenizer)
-    for number, chat in enumerate(chats):
-        alone = render([chat], template, tokenizer=tokenizer)
-        assert together.chat_ids(number).tolist() == alone.ids.tolist()
-        assert together.chat_turns(number).tolist() == alone.turns.tolist()

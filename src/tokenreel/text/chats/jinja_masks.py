@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from tokenreel.errors import InputError
@@ -41,6 +42,7 @@ MARK_ANSWERS = (
     "mark the answers in the template with {% generation %} and {% endgeneration %}, or give the "
     "message weight 0"
 )
+_SAID = ("content", *REASONING_KEYS)
 _PRIVATE_USE = range(0xE000, 0xF900)
 
 
@@ -123,16 +125,12 @@ class _Search:
             return shared, False
         if index > 0 and shared < (taken_up or 0):
             raise self._broken(index, prompt)
+        if is_led and not self._has_header(index, shared):
+            return shared, False
         content = self._content(index)
-        if is_led:
-            # Blanks before the content are no header: served, the model has to write them.
-            has_header = bool(whole.text[shared:content].strip()) or any(
-                shared <= start < content for start, _, _ in whole.controls
-            )
-            return (content if has_header else shared), False
-        if index > 0 and taken_up is None and shared < content:
+        if not is_led and index > 0 and taken_up is None and shared < content:
             raise self._broken(index, prompt)
-        return content, True
+        return content, not is_led
 
     def _prompt(self, index: int) -> Output | None:
         """Return the prompt of an answer; None if the template renders none for no messages."""
@@ -144,28 +142,54 @@ class _Search:
                 raise
             return None
 
+    def _has_header(self, index: int, prompt_stop: int) -> bool:
+        """Tell whether the template writes more than blanks between prompt and answer.
+
+        Blanks before the content are no header: served, the model has to write them. Nor is what
+        opens a tool call, which an answer without calls does not have.
+        """
+        probe = self._probe(index, self._plain(index))
+        if probe is None:
+            return True
+        place = probe.text.find(self._mark, prompt_stop)
+        return (
+            place < 0
+            or bool(probe.text[prompt_stop:place].strip())
+            or any(prompt_stop <= start < place for start, _, _ in probe.controls)
+        )
+
     def _content(self, index: int) -> int:
         """Return where the first text of an answer stands, by a rendering with a mark there."""
-        whole, messages = self._whole, list(self._conversation.messages)
-        taken_up, message = whole.starts.get(index), messages[index]
-        mark = next(chr(code) for code in _PRIVATE_USE if chr(code) not in whole.text)
-        for probe in ({"role": message.get("role"), "content": mark}, _with_mark(message, mark)):
-            messages[index] = probe
-            try:
-                output = self._script.render(replace(self._conversation, messages=messages))
-            except InputError:
+        whole, taken_up = self._whole, self._whole.starts.get(index)
+        message = self._conversation.messages[index]
+        for other in (self._plain(index), _with_mark(message, self._mark)):
+            probe = self._probe(index, other)
+            place = -1 if probe is None else probe.text.find(self._mark, taken_up or 0)
+            if probe is None or place < 0 or not probe.agrees_with(whole, place):
                 continue
-            place = output.text.find(mark)
             # Without a loop over messages, a template that writes an answer twice tells nothing.
-            is_sure = place >= (taken_up or 0) and (
-                taken_up is not None or output.text.count(mark) == 1
-            )
-            if is_sure and output.agrees_with(whole, place):
+            if taken_up is not None or probe.text.count(self._mark) == 1:
                 return place
         raise InputError(
             f"message {index + 1}: the template does not tell where this answer begins",
             remedy=MARK_ANSWERS,
         )
+
+    @cached_property
+    def _mark(self) -> str:
+        return next(chr(code) for code in _PRIVATE_USE if chr(code) not in self._whole.text)
+
+    def _plain(self, index: int) -> Mapping[str, Any]:
+        return {"role": self._conversation.messages[index].get("role"), "content": self._mark}
+
+    def _probe(self, index: int, message: Mapping[str, Any]) -> Output | None:
+        """Return the chat with another message in a place; None if the template refuses it."""
+        messages = list(self._conversation.messages)
+        messages[index] = message
+        try:
+            return self._script.render(replace(self._conversation, messages=messages))
+        except InputError:
+            return None
 
     def end(self, index: int, begin: int, stop: int) -> int:
         """Return the end of the control token that ends an answer, or `stop` if none does."""
@@ -195,20 +219,18 @@ class _Search:
 
 
 def _with_mark(message: Mapping[str, Any], mark: str) -> Mapping[str, Any]:
-    """Return a message with a mark before each text that it says."""
-    said = dict(message)
-    for key in ("content", *REASONING_KEYS):
-        value = message.get(key)
+    """Return a message with a mark before each text that it says, and before names of calls."""
+
+    def marked(value: Any, keys: Sequence[str]) -> Any:
         if isinstance(value, str):
-            said[key] = mark + value
-        elif isinstance(value, (list, tuple)):
-            said[key] = [
-                {**part, "text": mark + part["text"]}
-                if isinstance(part, Mapping) and isinstance(part.get("text"), str)
-                else part
-                for part in value
-            ]
-    return said
+            return mark + value
+        if isinstance(value, Mapping):
+            return {k: marked(v, keys) if k in keys else v for k, v in value.items()}
+        return [marked(item, keys) for item in value] if isinstance(value, (list, tuple)) else value
+
+    said = {k: marked(v, ("text",)) for k, v in message.items() if k in _SAID}
+    calls = {k: marked(v, ("function", "name")) for k, v in message.items() if k == "tool_calls"}
+    return {**message, **said, **calls}
 
 
 def _marked(
