@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tokenreel.errors import ConfigError, InputError
-from tokenreel.text.chats import jinja_sandbox as sandbox
+from tokenreel.text.chats import jinja_budget as budgets
 from tokenreel.text.chats import read_chat, render
 from tokenreel.text.chats.model_template import model_template
 from tokenreel.text.tokenizers import byte_tokenizer
@@ -72,16 +72,137 @@ EXPLODES = [
 def test_a_template_that_loops_or_explodes_is_given_up(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox, "MAX_STEPS", 20_000)
+    monkeypatch.setattr(budgets, "MAX_STEPS", 20_000)
     with pytest.raises(InputError, match=r"given up|recursion|Range too big|too many values"):
         written(text)
 
 
+DEEP = (
+    "{% set ns = namespace(x=[], y=[]) %}{% for a in range(40) %}{% set ns.x = [ns.x, ns.x] %}"
+    "{% set ns.y = [ns.y, ns.y] %}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *("ns.x", "ns.x | tojson", "ns.x | pprint", "ns.x | string", "ns.x | upper"),
+        *("ns.x | urlencode", "ns.x ~ ''", "'%s' % ns.x", "'{}'.format(ns.x)", "[ns.x] | join"),
+        *("{'a': ns.x} | xmlattr", "{'a': ns.x}", "ns.x == ns.y", "ns.x in [ns.y]"),
+        *("ns.x is eq(ns.y)", "[ns.x, ns.y] | sort", "[ns.x] | map('string') | list"),
+        *("[ns.x] | select('eq', ns.y) | list", "[ns.x].index(ns.y)", "raise_exception(ns.x)"),
+        *("{(ns.x, 1): 1}", "{}[(ns.x, 1)]", "{}.get((ns.x, 1))", "dict([((ns.x, 1), 1)])"),
+    ],
+)
+def test_a_list_that_is_small_to_make_and_endless_to_write_is_measured_first(
+    expression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budgets, "FREE_CHARACTERS", 5_000)
+    with pytest.raises(InputError, match="given up: it makes a text or a list of more than"):
+        written(DEEP + "{{ " + expression + " }}")
+
+
+LONG = "{% set x = 'x' * 40000 %}{% set ns = namespace(x='&' * 20000) %}"
+REPEATED = "{% for a in range(9999) %}BODY{% endfor %}"
+GROWS = [
+    "{{ ('{0}' * 9000).format(x) }}",
+    "{{ ('%(a)s' * 9000) % {'a': x} }}",
+    "{{ ('%(a)s' * 9000) | format(a=x) }}",
+    "{{ ('%9999d' * 9) % (1, 1, 1, 1, 1, 1, 1, 1, 1) }}",
+    "{{ x | wordwrap(1) }}",
+    "{{ 'x x' | wordwrap(1, wrapstring=x) | wordwrap(1) }}",
+    "{{ ('a\n' * 9000) | indent(x) }}",
+    "{{ ('a\n' * 9000) | indent(first=true, width=x) }}",
+    "{{ ('a\n' * 9000) | indent(9999) }}",
+    "{{ ([[1] * 999] * 99) | sum(start=[]) }}",
+    "{{ 5 | round(-999999999) }}",
+    "{{ ('f' * 9999) | int(0, 16) }}",
+    "{{ ('a' | safe).ljust(999999999) }}",
+    "{{ ([x] * 9999) | map('upper') | list | length }}",
+    "{{ ([x] * 9999) | map('list') | list | length }}",
+    "{{ ([x] * 9999) | map('reverse') | list | length }}",
+    "{{ ([x] * 9999) | map('wordcount') | list | length }}",
+    "{{ ([x] * 9999) | join }}",
+    "{{ x in ([x ~ 'y'] * 9999) }}",
+    "{{ (['a'] * 9999) | map('center', 9999) | list | length }}",
+    "{% macro f() %}" + REPEATED.replace("BODY", "{{ x }}") + "{% endmacro %}{{ f() | length }}",
+    "{% macro f() %}" + REPEATED.replace("BODY", "y" * 999) + "{% endmacro %}{{ f() | length }}",
+    "{% set z %}" + REPEATED.replace("BODY", "{{ x }}") + "{% endset %}{{ z | length }}",
+    "{% filter upper %}" + REPEATED.replace("BODY", "{{ x }}") + "{% endfilter %}",
+    "{% macro f() %}{{ caller() | length }}{% endmacro %}{% call f() %}"
+    + REPEATED.replace("BODY", "{{ x }}")
+    + "{% endcall %}",
+    *(
+        REPEATED.replace("BODY", "{% set ns.x = " + grown + " %}")
+        for grown in (
+            *("ns.x | forceescape", "ns.x | urlencode", "[ns.x] | string", "('x' * 40000, ns.x)"),
+            *("(x[a:], ns.x)", "[ns.x" + ", 1" * 400 + "]", "(x.upper(), ns.x)"),
+            *("(2 if a == 0 else ns.x) - (0 - (2 if a == 0 else ns.x))", "(ns.x, x ~ a)"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("text", GROWS)
+def test_what_grows_by_filters_blocks_and_methods_is_given_up(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budgets, "FREE_CHARACTERS", 50_000)
+    with pytest.raises(InputError, match="the template is given up"):
+        written(LONG + text)
+
+
+@pytest.mark.parametrize("text", ["{{ 'ab'.encode().ljust(9) }}", "{{ (1).to_bytes(9, 'big') }}"])
+def test_numbers_and_bytes_have_no_methods(text: str) -> None:
+    with pytest.raises(InputError, match="what a sandbox forbids"):
+        written(text)
+
+
+def test_memory_that_is_not_there_is_an_error_of_the_chat(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(budgets, "FREE_CHARACTERS", 1 << 62)
+    with pytest.raises(InputError, match="the template fails on the chat: MemoryError"):
+        written("{{ 'x' * (2 ** 61) }}")
+
+
+def test_a_long_chat_is_not_too_long() -> None:
+    turns = [{"role": role, "content": "a b" * 900} for role in ("user", "assistant") * 20]
+    shape = (
+        "{% set ns = namespace(all='') %}{% for m in messages %}{% set ns.all = ns.all + m.content"
+        " | trim %}{% if m in messages %}{{ m | tojson }}{% endif %}{% endfor %}{{ ns.all }}"
+    )
+    made = render(
+        [read_chat({"messages": turns})],
+        model_template(shape),
+        tokenizer=BYTE,
+        policy={"user": 0.0},
+    )
+    assert len(made.ids) > 2 * 40 * 2700
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ messages | map('upper') }}",
+        "{{ messages | map('upper') | string }}",
+        "{{ [raise_exception] }}",
+        "{{ raise_exception }}",
+        "{% for m in messages %}{{ loop }}{% endfor %}",
+        "{{ namespace(a=1) ~ '' }}",
+        "{{ 'a'.encode() }}",
+    ],
+)
+def test_what_has_an_address_in_memory_is_not_written(text: str) -> None:
+    with pytest.raises(InputError, match="which is no text, number, list or object"):
+        written(text)
+
+
 def test_steps_are_counted_and_timed() -> None:
-    budget = sandbox.Budget()
-    for _ in range(sandbox.MAX_STEPS):
+    budget = budgets.Budget()
+    for _ in range(budgets.MAX_STEPS):
         budget.step()
-    with pytest.raises(sandbox.Unbounded, match="1,000,000 steps or 20 seconds"):
+    with pytest.raises(budgets.Unbounded, match="1,000,000 steps or 20 seconds"):
         budget.step()
 
 
@@ -128,6 +249,12 @@ def test_a_refusal_has_the_words_of_the_template() -> None:
         written("{{ raise_exception('Roles must alternate!') }}")
 
 
+def test_a_refusal_is_no_longer_than_words_are() -> None:
+    with pytest.raises(InputError) as caught:
+        written("{{ raise_exception('word ' * 9999) }}")
+    assert len(str(caught.value)) < 500
+
+
 def test_a_template_that_fails_is_an_error_of_the_chat_with_its_words() -> None:
     with pytest.raises(
         InputError, match=r"fails on the chat: .*'dict object' has no attribute 'x'"
@@ -162,6 +289,7 @@ def test_the_globals_and_filters_are_those_of_transformers() -> None:
         "{% if x == 3 %}{% break %}{% endif %}{{ x }}{% endfor %}"
         "{{ {'b': 1, 'a': [1]} | tojson(indent=2, sort_keys=true) }}"
         "{{ 'abc'[1:] ~ 1 ~ none ~ true }}{{ ['a', 'b'] | join(', ') }}{{ 'a-b'.split('-') }}"
+        "{{ '**%s** 123456' % 1 }}{{ '{{{}: *{{}}}}'.format(2) }}"
         "{{ 'x%sy' % 3 }}{{ '{}-{:>4}'.format(1, 2) }}{{ 'ab' | replace('b', 'c') | upper }}"
         "{{ 'a' | center(5) }}|{{ 3 * 'ab' }}{{ 2 ** 10 }}{{ 7 % 4 }}{{ [1] + [2] }}"
     )

@@ -18,15 +18,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any
+from typing import Any, cast
 
 import jinja2
 from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
 
 from tokenreel.errors import ConfigError
-from tokenreel.text.chats.jinja_sandbox import MIN_CHARACTERS, Sandbox
-from tokenreel.text.chats.jinja_shadows import GENERATION_START, Shadows
+from tokenreel.text.chats.jinja_sandbox import Sandbox
+from tokenreel.text.chats.jinja_shadows import GENERATION_START, NOT_OF_TEMPLATES, Shadows
 
 MAX_TEMPLATE_CHARACTERS = 1_000_000
 # Methods and filters whose arguments are looked for and never written out.
@@ -35,7 +35,10 @@ _SOUGHT_BY_METHOD |= {"find", "rfind", "index", "rindex", "count", "strip", "lst
 _SOUGHT_BY_METHOD |= {"removeprefix", "removesuffix", "get", "format_map"}
 _SOUGHT_BY_FILTER = {"select", "reject", "selectattr", "rejectattr", "map", "groupby", "sort"}
 _SOUGHT_BY_FILTER |= {"unique", "attr", "dictsort", "min", "max", "sum", "trim"}
+_SOUGHT_KEYWORDS = {"attribute", "chars"}
 _NO_WORD = re.compile(r"[^\w\s]")
+_TESTS_OF_TEXT = {"lower", "upper"}
+_FEW = 16  # items of a list that need no count
 _SOUGHT_BY_GLOBAL = {"raise_exception", "strftime_now"}
 
 
@@ -71,7 +74,8 @@ class Program:
     def run(self, variables: Mapping[str, Any], *, num_characters: int) -> str:
         """Return the output, shadows and marks in it; `num_characters` is the size of the chat."""
         budget, watch = self.environment.budget, self.watch
-        budget.renew(MIN_CHARACTERS + 16 * num_characters)
+        budget.renew(num_characters)
+        self.environment.touched = False
         messages = variables["messages"]
         watch.indexes = {id(message): index for index, message in enumerate(messages)}
         watch.position, watch.passes = 0, {}
@@ -92,21 +96,30 @@ class Program:
         return places if ordered == sorted(ordered) else {}
 
 
+@dataclass(frozen=True, slots=True)
+class Treatment:
+    """What becomes of a literal that is written out, and of one that is a pattern for `format`."""
+
+    literal: Callable[[str], str]
+    pattern: Callable[[str], str]
+
+
 def compile_template(
-    text: str, shadows: Shadows, *, today: date, literal: Callable[[str], str], where: str
+    text: str, shadows: Shadows, *, today: date, treatment: Treatment, where: str
 ) -> Program:
-    """Compile a template; `literal` says what becomes of a literal that is written out."""
+    """Compile a template with its literals treated."""
     environment, watch = Sandbox(shadows, today=today), Watch()
 
-    def step(item: object, loop: int) -> str:
+    def step(item: object, loop: int, num_characters: int) -> str:
         environment.budget.step()
+        environment.budget.made(num_characters)
         watch.see(loop, item)
         return ""
 
     environment.filters["_step"] = step
     tree = parse_template(text, environment, where=where)
     marks = list(_generations(tree))
-    rewriter = _Rewriter(literal)
+    rewriter = _Rewriter(treatment)
     try:
         code = environment.compile(rewriter.visit(tree))
         template = environment.template_class.from_code(environment, code, environment.globals)
@@ -131,13 +144,33 @@ def parse_template(text: str, environment: Sandbox, *, where: str) -> nodes.Temp
             expected=f"at most {MAX_TEMPLATE_CHARACTERS:,} characters",
             actual=len(text),
         )
+    refuse_ours(text, where=where)
     try:
         tree = environment.parse(text)
     except (jinja2.TemplateError, RecursionError) as error:
         raise _unreadable(error, where) from None
     if next(tree.find_all((nodes.EvalContextModifier, nodes.ScopedEvalContextModifier)), None):
         raise ConfigError("the template escapes HTML ({% autoescape %})", where=where)
+    for constant in constants(tree):
+        refuse_ours(constant, where=where)
     return tree
+
+
+def constants(tree: nodes.Template) -> list[str]:
+    """Return every text between quotes, as its escapes say."""
+    return [node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)]
+
+
+def refuse_ours(text: str, *, where: str) -> None:
+    """Refuse characters that stand for control tokens here, in what is not a chat."""
+    found = None if text.isascii() else NOT_OF_TEMPLATES.search(text)
+    if found:
+        raise ConfigError(
+            "a template, its arguments or special tokens with a private-use character",
+            where=where,
+            expected="no character of planes 15 and 16, and no lone surrogate",
+            actual=f"U+{ord(found[0]):04X}",
+        )
 
 
 def literals(tree: nodes.Template) -> list[str]:
@@ -148,7 +181,7 @@ def literals(tree: nodes.Template) -> list[str]:
         found.append(text)
         return text
 
-    _Rewriter(collect).visit(tree)
+    _Rewriter(Treatment(collect, collect)).visit(tree)
     return found
 
 
@@ -173,8 +206,9 @@ def _generations(tree: nodes.Node, *, captured: bool = False) -> Iterator[bool]:
 class _Rewriter(NodeTransformer):
     """Put shadows into what is written out, and steps into loops."""
 
-    def __init__(self, literal: Callable[[str], str]) -> None:
-        self._literal = literal
+    def __init__(self, treatment: Treatment) -> None:
+        self._literal = treatment.literal
+        self._pattern = treatment.pattern
         self._num_loops = 0
         self.sought: list[str] = []
 
@@ -203,16 +237,18 @@ class _Rewriter(NodeTransformer):
             else:
                 parts.append(part)
         items = nodes.Tuple([self.visit(part) for part in parts], "load")
-        return nodes.Filter(items, "_joined", [], [], None, None).set_lineno(node.lineno)
+        return _filtered(items.set_lineno(node.lineno), "_joined")
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802
         node.expr = self._sought(node.expr)
         for operand in node.ops:
-            operand.expr = self._sought(operand.expr)
+            by = "_within" if operand.op in ("in", "notin") else "_compared"
+            operand.expr = self._sought(operand.expr, by=by)
         return node
 
     def visit_Test(self, node: nodes.Test) -> nodes.Node:  # noqa: N802
-        node.node = self._sought(node.node) if node.args else self.visit(node.node)
+        is_seen = node.args or node.name in _TESTS_OF_TEXT
+        node.node = self._sought(node.node) if is_seen else self.visit(node.node)
         node.args = [self._sought(arg) for arg in node.args]
         return node
 
@@ -220,12 +256,39 @@ class _Rewriter(NodeTransformer):
         node.node = self.visit(node.node)
         if isinstance(node.arg, nodes.Slice):
             self.generic_visit(node.arg)
-        elif not isinstance(node.arg, nodes.Const):
+            return _filtered(node, "_kept")
+        if not isinstance(node.arg, nodes.Const):
             node.arg = self._sought(node.arg)
         return node
 
     def visit_Pair(self, node: nodes.Pair) -> nodes.Node:  # noqa: N802
+        node.key = self._sought(node.key)
         node.value = self.visit(node.value)
+        return node
+
+    def visit_List(self, node: nodes.List) -> nodes.Node:  # noqa: N802
+        return self._literal_list(node)
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:  # noqa: N802
+        return self._literal_list(node) if node.ctx == "load" else node
+
+    def visit_Dict(self, node: nodes.Dict) -> nodes.Node:  # noqa: N802
+        return self._literal_list(node)
+
+    def _literal_list(self, node: Any) -> nodes.Node:
+        self.generic_visit(node)
+        return node if len(node.items) <= _FEW else _filtered(node, "_kept")
+
+    def visit_Output(self, node: nodes.Output) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        # What is a text already needs no question what it is.
+        children: Any = [
+            child
+            if (text := _text(child)) is None
+            else nodes.TemplateData(text).set_lineno(node.lineno)
+            for child in node.nodes
+        ]
+        node.nodes = children
         return node
 
     def visit_Call(self, node: nodes.Call) -> nodes.Node:  # noqa: N802
@@ -244,38 +307,61 @@ class _Rewriter(NodeTransformer):
             node.node = self.visit(node.node)
             node.args = [self._sought(node.args[0]), *map(self.visit, node.args[1:])]
             return node
+        if name == "format":
+            receiver = cast(nodes.Getattr, node.node)
+            receiver.node = self._visit_pattern(receiver.node)
+            node.args = [self.visit(arg) for arg in node.args]
+            for keyword in node.kwargs:
+                self.visit(keyword)
+            return node
         return self.generic_visit(node)
+
+    def visit_Mod(self, node: nodes.Mod) -> nodes.Node:  # noqa: N802
+        node.left, node.right = self._visit_pattern(node.left), self.visit(node.right)
+        return node
+
+    def _visit_pattern(self, node: nodes.Expr) -> Any:
+        """Return what `format` or `%` is applied to: its fields stay as they are."""
+        text = _text(node)
+        if text is None:
+            return self.visit(node)
+        return nodes.Const(self._pattern(text)).set_lineno(node.lineno)
 
     def visit_Filter(self, node: nodes.Filter) -> nodes.Node:  # noqa: N802
         if node.node is not None:
-            node.node = self.visit(node.node)
-        num_sought = len(node.args) if node.name in _SOUGHT_BY_FILTER else 0
-        if node.name == "replace":
-            num_sought = 1
-        node.args = [
-            self._sought(arg) if number < num_sought else self.visit(arg)
-            for number, arg in enumerate(node.args)
-        ]
+            visit = self._visit_pattern if node.name == "format" else self.visit
+            node.node = visit(node.node)
+        node.args = self._filter_args(node.name, node.args)
         for keyword in node.kwargs:
-            keyword.value = self.visit(keyword.value)
+            is_sought = keyword.key in _SOUGHT_KEYWORDS
+            keyword.value = (self._sought if is_sought else self.visit)(keyword.value)
         return node
+
+    def _filter_args(self, name: str | None, args: list[nodes.Expr]) -> list[Any]:
+        """Return the arguments of a filter, those that are only looked for as they are."""
+        if name == "map" and args and (mapped := _text(args[0])) is not None:
+            return [args[0], *self._filter_args(mapped, args[1:])]
+        num_sought = len(args) if name in _SOUGHT_BY_FILTER else int(name == "replace")
+        return [
+            self._sought(arg) if number < num_sought else self.visit(arg)
+            for number, arg in enumerate(args)
+        ]
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
         self._num_loops += 1
-        number = nodes.Const(self._num_loops)
+        number = self._num_loops
         # With several targets the first of them is seen: no message, but a step all the same.
         target: Any = node.target
         while not isinstance(target, nodes.Name):
             target = target.items[0]
-        item = nodes.Name(target.name, "load")
-        step = nodes.Filter(item, "_step", [number], [], None, None)
-        for part in (step, number, item):
-            part.set_lineno(node.lineno)
         self.generic_visit(node)
+        written = (data.data for part in node.body for data in part.find_all(nodes.TemplateData))
+        item = nodes.Name(target.name, "load").set_lineno(node.lineno)
+        step = _filtered(item, "_step", number, sum(map(len, written)))
         node.body = [nodes.ExprStmt(step).set_lineno(node.lineno), *node.body]
         return node
 
-    def _sought(self, node: nodes.Expr) -> Any:
+    def _sought(self, node: nodes.Expr, *, by: str = "_compared") -> Any:
         """Return an expression as comparisons see it: constants as they are, the rest spelled."""
         if isinstance(node, nodes.Const):
             if isinstance(node.value, str):
@@ -284,8 +370,12 @@ class _Rewriter(NodeTransformer):
         if isinstance(node, (nodes.List, nodes.Tuple)):
             node.items = [self._sought(item) for item in node.items]
             return node
-        visited = self.visit(node)
-        return nodes.Filter(visited, "_spelled", [], [], None, None).set_lineno(node.lineno)
+        return _filtered(self.visit(node), by)
+
+
+def _filtered(node: Any, name: str, *numbers: int) -> Any:
+    args = [nodes.Const(number).set_lineno(node.lineno) for number in numbers]
+    return nodes.Filter(node, name, args, [], None, None).set_lineno(node.lineno)
 
 
 def _flat(node: nodes.Expr, kind: type[nodes.BinExpr]) -> list[Any]:

@@ -5,53 +5,67 @@ The globals, filters and tags are those that transformers gives: `raise_exceptio
 `{% generation %}`. Two things of Jinja are missing because the same chat would render to
 something else each time: `lipsum` and the filter `random`.
 
-What bounds a rendering, since a thread that renders cannot be ended from outside:
-- every turn of a loop and every call is a step, and steps are counted (MAX_STEPS) and timed
-  (MAX_SECONDS), about 0.1 microseconds each; recursion ends at Python's limit;
-- whatever makes text or a list longer than its parts is asked for the length first: `+`, `~`,
-  `*`, `%`, `join`, `replace`, padding, `format`; `**` and `*` for the bits of their result;
-- the output is taken piece by piece and given up at `max_characters`;
-- `range` has Jinja's own limit of 100,000.
+What it may use is counted by jinja_budget.py: loops, calls, filters and tests that filters call
+are steps; whatever makes text or lists is asked for the length first, or, where the length is
+not known before, for no more than a few times what it was given.
+
+A template may do to its own control tokens what their shadows do not stand for: `upper`, `%r`,
+`startswith('<')`. `touched` tells that it did, and the chat is then rendered without shadows too
+(jinja_script.py). Methods of numbers and bytes are none of a template's business.
 """
 
 from __future__ import annotations
 
 import json
-import re
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime
-from types import BuiltinMethodType
+from itertools import islice
+from types import BuiltinMethodType, MethodType
 from typing import Any
 
 import jinja2
 import jinja2.ext
 import jinja2.runtime
 import jinja2.sandbox
-from jinja2 import nodes
 
-from tokenreel.text.chats.jinja_shadows import (
-    GENERATION_START,
-    GENERATION_STOP,
-    Shadows,
-    Untracked,
-    traced,
+from tokenreel.text.chats.jinja_budget import (
+    MAX_WIDTH,
+    Budget,
+    Unbounded,
+    check_format,
+    check_indent,
+    check_product,
+    check_replace,
+    check_width,
+    is_escaped,
 )
+from tokenreel.text.chats.jinja_globals import Dict, Generation, Namespace, Refused
+from tokenreel.text.chats.jinja_shadows import Shadows, Untracked, traced
 
-MAX_STEPS = 1_000_000
-MAX_SECONDS = 20.0
-MAX_ITEMS = 1_000_000
-MAX_BITS = 4096
-MAX_WIDTH = 10_000
-MIN_CHARACTERS = 4_000_000
-
-_WIDE = re.compile(r"\d{5,}|\*|\{[^{}]*\{")
 _SEARCHES = {"startswith", "endswith", "find", "rfind", "index", "rindex", "count"}
 _SEARCHES |= {"split", "rsplit", "replace", "partition", "rpartition"}
 _SEARCHES |= {"removeprefix", "removesuffix"}
 _PADS = {"center", "ljust", "rjust", "zfill", "expandtabs"}
 # These leave behind what else there is of what they look for.
 _TAKES_ONE = {"partition", "rpartition", "removeprefix", "removesuffix"}
+_STRIPS = {"strip", "lstrip", "rstrip"}
+
+# Filters that look at no item of what they are given, or hand each item on as it is.
+_SHALLOW = {"attr", "batch", "count", "d", "default", "first", "items", "last", "length", "list"}
+_SHALLOW |= {"map", "reject", "rejectattr", "reverse", "select", "selectattr", "slice"}
+# Filters that go through what they are given, so that an iterator is as good as a list.
+_ITERATE = {"groupby", "join", "max", "min", "sort", "sum", "unique"}
+# Filters that leave a control token in a text as it is.
+_FAITHFUL = {"indent", "safe", "string", "trim"}
+# Filters that take the square of the time, and that no model's template has for long texts.
+_SLOW = {"pprint", "striptags", "sum", "urlize", "wordwrap"}
+_CHECKS: Mapping[str, Callable[..., None]] = {
+    **dict.fromkeys(("center", "wordwrap", "batch", "slice", "round"), check_width),
+    "indent": check_indent,
+}
+_OF_CONTEXT = {"_loop_vars", "_block_vars"}  # what Jinja adds for calls that take a context
+_UNESCAPES = {"striptags", "unescape"}
+MAX_WORDS = 300  # characters of what a template says
 
 
 _OF_DICTS = frozenset(dir(dict))
@@ -62,94 +76,64 @@ _HARMLESS: Mapping[type, frozenset[str]] = {
 _MISSING = object()
 
 
-class Unbounded(Exception):
-    """A template takes more time or memory than any chat is worth."""
-
-
-class Refused(jinja2.TemplateError):
-    """What a template says with raise_exception."""
-
-
-class Budget:
-    """What one rendering may still use, and where it is in its output."""
-
-    def __init__(self) -> None:
-        self.renew(MIN_CHARACTERS)
-
-    def renew(self, max_characters: int) -> None:
-        """Begin a rendering."""
-        self.max_characters = max_characters
-        self._steps = MAX_STEPS
-        self._deadline = time.monotonic() + MAX_SECONDS
-
-    def step(self) -> None:
-        """Count a turn of a loop or a call."""
-        self._steps -= 1
-        if self._steps < 0 or (not self._steps & 63 and time.monotonic() > self._deadline):
-            raise Unbounded(
-                f"it takes more than {MAX_STEPS:,} steps or {MAX_SECONDS:g} seconds for one chat"
-            )
-
-    def text(self, num_characters: int) -> None:
-        """Refuse a text of this many characters if that is too long."""
-        if num_characters > self.max_characters:
-            raise Unbounded(f"it makes a text of more than {self.max_characters:,} characters")
-
-
-class Generation(jinja2.ext.Extension):
-    """The tag {% generation %}: marks around what an assistant says, invisible in the ids."""
-
-    tags = {"generation"}  # noqa: RUF012
-
-    def parse(self, parser: Any) -> Any:
-        """Return the body between two marks, in a scope of its own as in transformers."""
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        marks = [
-            nodes.Output([nodes.TemplateData(mark)]).set_lineno(line)
-            for mark in (GENERATION_START, GENERATION_STOP)
-        ]
-        return [marks[0], nodes.Scope(body).set_lineno(line), marks[1]]
-
-
 class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
     """The environment of one template; it renders one chat at a time."""
 
-    intercepted_binops = frozenset(["+", "*", "**", "%"])
+    intercepted_binops = frozenset(["+", "-", "*", "**", "%"])
 
     def __init__(self, shadows: Shadows, *, today: date) -> None:
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
             extensions=[Generation, jinja2.ext.loopcontrols],
+            finalize=self._printed,
+            optimized=False,  # nothing of a template is computed before it is rendered
         )
         self.shadows = shadows
         self.budget = Budget()
+        self.touched = False
         self.globals.pop("lipsum")
         self.globals |= {
             "raise_exception": self._raise_exception,
             "strftime_now": datetime(today.year, today.month, today.day).strftime,
-            "dict": _Dict(),
-            "namespace": _Namespace,
+            "dict": Dict(),
+            "namespace": Namespace,
         }
         self.filters.pop("random")
-        self.filters["tojson"] = self._to_json
-        self.filters["join"] = _counted(self.budget, self.filters["join"], self._check_join)
-        self.filters["replace"] = _counted(self.budget, self._replace, None)
-        for name in ("center", "indent", "wordwrap", "batch", "slice"):
-            self.filters[name] = _counted(self.budget, self.filters[name], _check_width)
-        self.filters["format"] = _counted(self.budget, self.filters["format"], _check_format)
-        self.filters |= {"_spelled": self.spelled, "_joined": self.joined}
+        self.filters |= {"tojson": self._to_json, "replace": self._replace}
+        self.filters = {name: self._counted(name, run) for name, run in self.filters.items()}
+        self.filters |= {
+            "_compared": self.compared,
+            "_joined": self.joined,
+            "_kept": self.budget.keep,
+            "_within": self.within,
+        }
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         """Call what a template calls: a step of its budget."""
         __self.budget.step()
-        if type(__obj) is BuiltinMethodType and isinstance(__obj.__self__, str):
-            # What Jinja adds for calls that take a context.
-            kwargs.pop("_loop_vars", None)
-            kwargs.pop("_block_vars", None)
-            return __self._call_text(__obj, args, kwargs)
-        return super().call(__context, __obj, *args, **kwargs)
+        owner = getattr(__obj, "__self__", None)
+        if isinstance(__obj, (BuiltinMethodType, MethodType)) and isinstance(owner, str):
+            kwargs = {name: value for name, value in kwargs.items() if name not in _OF_CONTEXT}
+            return __self.budget.keep(__self._call_text(__obj, args, kwargs))
+        if not isinstance(__obj, jinja2.runtime.Macro) and __obj is not Namespace:
+            given = [value for name, value in kwargs.items() if name not in _OF_CONTEXT]
+            __self._weigh(*args, *given)
+            if isinstance(owner, (list, tuple)):
+                __self._weigh(owner)
+        return __self.budget.keep(super().call(__context, __obj, *args, **kwargs))
+
+    def call_test(self, name: str, value: Any, args: Any = None, *rest: Any, **more: Any) -> Any:
+        """Run a test for a filter such as `select`: a step, and a comparison of its arguments."""
+        self.budget.step()
+        value, args = self.within(value), [self.within(arg) for arg in args or ()]
+        return super().call_test(name, value, args, *rest, **more)
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Tell whether a template may have an attribute: of numbers and bytes, none."""
+        if isinstance(obj, (int, float, bytes)) or (is_escaped(obj) and attr in _UNESCAPES):
+            return False
+        return super().is_safe_attribute(obj, attr, value)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """Return an attribute as the sandbox does, at once for what is harmless and common."""
@@ -161,62 +145,159 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
                 return self.undefined(obj=obj, name=attribute)
         elif attribute in _HARMLESS.get(kind, ()):
             return getattr(obj, attribute)
-        elif kind is _Namespace and not attribute.startswith("_"):
+        elif kind is Namespace and not attribute.startswith("_"):
             value = getattr(obj, attribute, _MISSING)
             return self.undefined(obj=obj, name=attribute) if value is _MISSING else value
         return super().getattr(obj, attribute)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """Compute + * ** %, unless the result would be too large."""
+        """Compute + - * ** %, unless the result would be too large."""
         if operator == "+":
             result = left + right
-            if isinstance(result, str):
-                if len(result) > self.budget.max_characters:
-                    self.budget.text(len(result))
-                if isinstance(result, jinja2.utils.markupsafe.Markup):
-                    self._refuse_escaped(left, right)
-            elif isinstance(result, (list, tuple)) and len(result) > MAX_ITEMS:
-                raise Unbounded(f"it makes a list of more than {MAX_ITEMS:,} items")
-            return result
-        _check_product(self.budget, operator, left, right)
-        return super().call_binop(context, operator, left, right)
+            if is_escaped(result):
+                self._refuse_escaped(left, right)
+            return self.budget.keep(result)
+        if operator == "%" and isinstance(left, str):
+            self._see(left)
+            check_format(self.budget, left, self._weigh(right))
+        elif operator in "**":
+            check_product(self.budget, operator, left, right)
+        return self.budget.keep(super().call_binop(context, operator, left, right))
 
     def wrap_str_format(self, value: Any) -> Any:
         """Return a sandboxed str.format, or None for anything else."""
         wrapped = super().wrap_str_format(value)
-        if wrapped is not None:
-            _check_format(self.budget, value.__self__)
-        return wrapped
+        if wrapped is None:
+            return None
+
+        def run(*args: Any, **kwargs: Any) -> str:
+            self._see(value.__self__)
+            sizes = [self._weigh(arg) for arg in (*args, *kwargs.values())]
+            check_format(self.budget, value.__self__, max(sizes, default=0))
+            return wrapped(*args, **kwargs)
+
+        return run
 
     def spelled(self, value: Any) -> Any:
         """Return a value as comparisons see it: control tokens of literals as they are spelled."""
         if isinstance(value, str):
             return value if value.isascii() else self.shadows.spelled(value)
         if isinstance(value, (list, tuple)) and value and isinstance(value[0], str):
-            return [self.spelled(item) for item in value]
+            return type(value)([self.spelled(item) for item in value])
         return value
+
+    def compared(self, value: Any) -> Any:
+        """Return a value as comparisons see it; what is no single value is measured first."""
+        if isinstance(value, str):
+            return value if value.isascii() else self.shadows.spelled(value)
+        if isinstance(value, (list, tuple, dict)):
+            self._weigh(value)
+        return self.spelled(value)
+
+    def within(self, value: Any) -> Any:
+        """Return what something is looked for in: the keys of a dict need no measure."""
+        return value if isinstance(value, dict) else self.compared(value)
 
     def joined(self, parts: Iterable[Any]) -> str:
         """Return what `~` makes of its parts."""
+        for part in parts:
+            if not isinstance(part, str):
+                self._weigh(part)
         text = "".join(map(str, parts))
-        self.budget.text(len(text))
+        self.budget.made(len(text))
         return text
+
+    @jinja2.pass_context
+    def _printed(self, _: Any, value: Any) -> Any:
+        """Return a value that is written out, which is plain data."""
+        if isinstance(value, str):
+            self.budget.made(len(value))
+        else:
+            self._weigh(value)
+        return value
+
+    def _see(self, text: str) -> None:
+        if not text.isascii() and self.shadows.has_any(text):
+            self.touched = True
+
+    def _weigh(self, *values: Any) -> int:
+        """Return the size of values that are written, compared or hashed; shadows are noted."""
+        return sum(self.budget.size(value, self._see) for value in values)
+
+    def _counted(self, name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a filter that is a step and asks for sizes; its flags for Jinja are kept."""
+        mark = getattr(compute, "jinja_pass_arg", None)
+        first = int(mark is not None)
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self.budget.step()
+            had_shadows, self.touched = self.touched, False
+            plain = [*args[first:], *kwargs.values()]
+            if name not in _SHALLOW:
+                if name in _ITERATE:
+                    plain = [self._whole(value) for value in plain]
+                self._measure(name, plain)
+                num_positional = len(args) - first
+                kwargs = dict(zip(kwargs, plain[num_positional:], strict=True))
+                args = (*args[:first], *plain[:num_positional])
+            if check := _CHECKS.get(name):
+                check(self.budget, *plain)
+            result = self.budget.keep(compute(*args, **kwargs))
+            if not self.touched and name not in _SHALLOW | _FAITHFUL:
+                self._refuse_new(name, result)
+            self.touched |= had_shadows
+            return result
+
+        if mark is not None:
+            run.jinja_pass_arg = mark  # type: ignore[attr-defined]
+        return run
+
+    def _whole(self, value: Any) -> Any:
+        """Return an iterator's items as a list; all else as it is."""
+        if isinstance(value, Iterator) and not isinstance(value, jinja2.runtime.LoopContext):
+            return list(islice(value, self.budget.max_characters + 1))
+        return value
+
+    def _measure(self, name: str, values: list[Any]) -> None:
+        """Ask for the sizes of what a filter is given."""
+        is_faithful = name in _FAITHFUL and len(values) == 1
+        sizes = [
+            self.budget.size(value, self._see)
+            if not (is_faithful and isinstance(value, str))
+            else len(value)
+            for value in values
+        ]
+        if name == "join" and hasattr(values[0], "__len__"):
+            self.budget.text(sizes[0] + len(values[0]) * sum(sizes[1:]))
+        elif name == "format":
+            check_format(self.budget, values[0], max(sizes[1:], default=0))
+        elif name in _SLOW:
+            texts = [len(value) for value in values[1:] if isinstance(value, str)]
+            if sizes[0] > MAX_WIDTH or sizes[0] * max([1, *texts]) > self.budget.max_characters:
+                raise Unbounded(f"it uses the filter {name} on more than {MAX_WIDTH:,} characters")
+
+    def _refuse_new(self, name: str, result: Any) -> None:
+        """Refuse shadows that come of text without any, such as `&#x100000;`."""
+        if isinstance(result, str) and not result.isascii() and self.shadows.has_any(result):
+            raise Untracked(f"the filter {name} makes private-use characters")
 
     def _call_text(self, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         text, name = method.__self__, method.__name__
         if name == "translate" or kwargs.keys() & {"tabsize", "width"}:
             raise Unbounded(f"it calls {name} on text, of which no bound is known")
+        if args or name not in _STRIPS:
+            self._see(text)
         if name in _PADS:
-            _check_width(self.budget, text, *args)
+            check_width(self.budget, text, *args)
         if name == "join":
-            args = (list(args[0]),) if args else ()
-            self._check_join(self.budget, *args, text)
+            args = (self._whole(args[0]),) if args else ()
+            self._measure(name, [*args, text] if args else [[], text])
         elif name == "expandtabs":
             self.budget.text(text.count("\t") * MAX_WIDTH)
         elif name in _SEARCHES:
             text, args = self._searched(name, text, args, kwargs)
             if name == "replace":
-                _check_replace(self.budget, text, *args[:2])
+                check_replace(self.budget, text, *args[:2])
             method = getattr(text, name)
         return method(*args, **kwargs)
 
@@ -245,14 +326,8 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
         text, (old, new, *rest) = self._searched(
             "replace", str(text), (str(old), str(new), *counts), {}
         )
-        _check_replace(self.budget, text, old, new)
+        check_replace(self.budget, text, old, new)
         return text.replace(old, new, *rest)
-
-    def _check_join(self, budget: Budget, values: Any, separator: Any = "", *_: Any) -> None:
-        if isinstance(values, (list, tuple, str, dict)):
-            budget.text(len(values) * len(str(separator)))
-            if isinstance(values, (list, tuple)):
-                budget.text(sum(len(value) for value in values if isinstance(value, str)))
 
     def _to_json(
         self,
@@ -265,100 +340,19 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
         width = len(indent) if isinstance(indent, str) else indent or 0
         if width > 64:
             raise Unbounded("it indents JSON by more than 64 characters")
-        text = json.dumps(
+        return json.dumps(
             value,
             ensure_ascii=ensure_ascii,
             indent=indent,
             separators=separators,
             sort_keys=sort_keys,
         )
-        self.budget.text(len(text))
-        return text
 
     def _raise_exception(self, message: object) -> None:
-        raise Refused(str(self.spelled(message)))
+        self._weigh(message)
+        raise Refused(str(self.spelled(message))[:MAX_WORDS])
 
     def _refuse_escaped(self, *parts: object) -> None:
         for part in parts:
             if isinstance(part, str) and self.shadows.has_any(part):
                 raise Untracked("the template escapes control tokens of its own")
-
-
-class _Dict:
-    """`dict` in a template: the constructor, without the attributes of the class."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
-        return dict(*args, **kwargs)
-
-    def fromkeys(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
-        return dict.fromkeys(*args, **kwargs)
-
-
-class _Namespace(jinja2.utils.Namespace):
-    """`namespace` in a template, which takes no name with an underscore in front."""
-
-    def __init__(*args: Any, **kwargs: Any) -> None:
-        self, given = args[0], dict(*args[1:], **kwargs)
-        for name in given:
-            _refuse_private(name)
-        jinja2.utils.Namespace.__init__(self, given)
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        _refuse_private(name)
-        super().__setitem__(name, value)
-
-
-def _refuse_private(name: object) -> None:
-    if isinstance(name, str) and name.startswith("_"):
-        raise jinja2.exceptions.SecurityError(f"a namespace has no name such as {name!r}")
-
-
-def _counted(
-    budget: Budget, compute: Callable[..., Any], check: Callable[..., None] | None
-) -> Callable[..., Any]:
-    """Return a filter that is a step and checks its arguments; its flags for Jinja are kept."""
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        budget.step()
-        if check is not None:
-            plain = args[1:] if takes_more else args
-            check(budget, *plain, *kwargs.values())
-        return compute(*args, **kwargs)
-
-    mark = getattr(compute, "jinja_pass_arg", None)
-    takes_more = mark is not None
-    if takes_more:
-        run.jinja_pass_arg = mark  # type: ignore[attr-defined]
-    return run
-
-
-def _check_width(budget: Budget, _: Any, *sizes: Any) -> None:
-    for size in sizes:
-        if isinstance(size, int) and size > MAX_WIDTH:
-            raise Unbounded(f"it asks for {size:,} characters or items at once")
-
-
-def _check_format(budget: Budget, template: Any, *_: Any) -> None:
-    if isinstance(template, str) and _WIDE.search(template):
-        raise Unbounded("it formats text to a width that is too large, or not stated")
-
-
-def _check_replace(budget: Budget, text: str, old: Any, new: Any = "") -> None:
-    if isinstance(old, str) and isinstance(new, str) and len(new) > len(old):
-        budget.text(len(text) + text.count(old) * (len(new) - len(old)))
-
-
-def _check_product(budget: Budget, sign: str, left: Any, right: Any) -> None:
-    if sign == "%":
-        return _check_format(budget, left)
-    if isinstance(left, int) and isinstance(right, int):
-        bits = left.bit_length()
-        if (bits + right.bit_length() if sign == "*" else bits * abs(right)) > MAX_BITS:
-            raise Unbounded("it computes a number that is too large")
-        return None
-    for value, times in ((left, right), (right, left)):
-        if sign == "*" and isinstance(times, int) and hasattr(value, "__len__"):
-            limit = budget.max_characters if isinstance(value, str) else MAX_ITEMS
-            if len(value) * max(0, times) > limit:
-                raise Unbounded(f"it repeats something to more than {limit:,} characters or items")
-    return None

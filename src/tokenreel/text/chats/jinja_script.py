@@ -5,7 +5,11 @@ that they made together with a role; everything else is text, whatever it spells
 output spells a control token beside these, the chat is rendered a second time with every
 literal traced: what came with the chat alone is text; what literals and roles made is a control
 token; what literal and content make together is refused, as is a chat whose second rendering
-does not say the same.
+does not say the same, and a spelling that neither a literal nor the chat accounts for.
+
+A template that does more to its control tokens than shadows can follow, and a chat that has
+stand-ins, are rendered once more with nothing in the place of anything: where the text is
+another, the chat is refused.
 """
 
 from __future__ import annotations
@@ -20,21 +24,30 @@ from typing import Any
 import jinja2
 
 from tokenreel.errors import ConfigError, InputError
+from tokenreel.text.chats.jinja_budget import Unbounded
 from tokenreel.text.chats.jinja_compile import (
     Program,
+    Treatment,
     compile_template,
+    constants,
     literals,
     parse_template,
+    refuse_ours,
 )
-from tokenreel.text.chats.jinja_sandbox import Refused, Sandbox, Unbounded
+from tokenreel.text.chats.jinja_globals import Refused
+from tokenreel.text.chats.jinja_sandbox import Sandbox
 from tokenreel.text.chats.jinja_shadows import (
+    GENERATION_START,
+    GENERATION_STOP,
     SURROGATES,
     Shadows,
+    Unshadowed,
     Untracked,
     has_ours,
     is_traced,
     stand_ins,
     traced,
+    traced_pattern,
     without_marks,
 )
 
@@ -111,51 +124,78 @@ class Script:
         self._args = dict(args)
         self._today = today
         self._where = where
+        given: list[str] = [*special_tokens.values()]
+        _collect(self._args, given)
+        self._given_text = "".join(given)
 
     @cached_property
     def _shadows(self) -> Shadows:
         known = Shadows(self._controls)
+        refuse_ours(self._given_text, where=self._where)
         tree = parse_template(self._text, Sandbox(known, today=self._today), where=self._where)
         written = [*literals(tree), *self._special_tokens.values()]
         unknown = dict.fromkeys(token for text in written for token in known.unknown_in(text))
         return Shadows(self._controls, tuple(unknown))
 
     @cached_property
+    def _own_characters(self) -> str:
+        sandbox = Sandbox(self._shadows, today=self._today)
+        tree = parse_template(self._text, sandbox, where=self._where)
+        return "".join([self._text, *constants(tree), self._given_text])
+
+    @cached_property
     def program(self) -> Program:
         """The template with its control tokens in shadow."""
-        return self._compiled(self._shadows.shadow)
+        shadow = self._shadows.shadow
+        return self._compiled(self._shadows, Treatment(shadow, shadow))
 
     @cached_property
     def _traced_program(self) -> Program:
-        return self._compiled(traced)
+        return self._compiled(self._shadows, Treatment(traced, traced_pattern))
 
-    def _compiled(self, literal: Callable[[str], str]) -> Program:
+    @cached_property
+    def _plain_program(self) -> Program:
+        return self._compiled(Unshadowed(()), Treatment(_unmarked, _unmarked))
+
+    def _compiled(self, shadows: Shadows, treatment: Treatment) -> Program:
         return compile_template(
-            self._text, self._shadows, today=self._today, literal=literal, where=self._where
+            self._text, shadows, today=self._today, treatment=treatment, where=self._where
         )
 
     def render(self, conversation: Conversation, *, add_generation_prompt: bool = False) -> Output:
         """Render a conversation; InputError says why a chat is refused."""
         sample = _all_text(conversation)
-        table = stand_ins(sample) if has_ours(sample) else None
+        table, given = None, conversation
+        if has_ours(sample):
+            table = stand_ins(sample, taken=self._own_characters)
+            given, sample = _translated(conversation, table), sample.translate(table)
+        output = self._output(given, add_generation_prompt, sample)
         if table:
-            conversation = _translated(conversation, table)
-        output = self._output(conversation, add_generation_prompt, num_characters=len(sample))
-        if not table:
-            return output
-        back = {ord(stand_in): chr(code) for code, stand_in in table.items()}
-        return replace(output, text=output.text.translate(back))
+            back = {ord(stand_in): chr(code) for code, stand_in in table.items()}
+            output = replace(output, text=output.text.translate(back))
+        if table or self.program.environment.touched:
+            plain = lambda: self._run(  # noqa: E731
+                self._plain_program, conversation, add_generation_prompt, _unmarked, len(sample)
+            )
+            _guarded(lambda: _refuse_other(output.text, plain()))
+        return output
 
-    def _output(self, conversation: Conversation, prompt: bool, *, num_characters: int) -> Output:
-        shadows = self._shadows
+    def _output(self, conversation: Conversation, prompt: bool, sample: str) -> Output:
+        """Return the output; `sample` is every string of the conversation."""
+        shadow = self._shadows.shadow
         written = _guarded(
-            lambda: self._run(self.program, conversation, prompt, shadows.shadow, num_characters)
+            lambda: self._run(self.program, conversation, prompt, shadow, len(sample))
         )
         starts = self.program.message_starts(len(conversation.messages))
-        return _guarded(lambda: self._read(written, starts, conversation, prompt))
+        return _guarded(lambda: self._read(written, starts, conversation, prompt, sample))
 
     def _read(
-        self, written: str, starts: dict[int, int], conversation: Conversation, prompt: bool
+        self,
+        written: str,
+        starts: dict[int, int],
+        conversation: Conversation,
+        prompt: bool,
+        sample: str,
     ) -> Output:
         written, generation, marks = without_marks(written)
         if marks:
@@ -165,7 +205,8 @@ class Script:
         if self._shadows.may_spell_more(written):
             found = [(m.start(), m.end(), m[0]) for m in self._shadows.spelling.finditer(text)]
             if found != controls:
-                controls = self._resolved(text, found, controls, conversation, prompt)
+                origin = self._origin(text, conversation, prompt)
+                controls = _resolved(text, found, controls, origin, sample + self._given_text)
         return Output(
             text=text, controls=tuple(controls), generation=tuple(generation), starts=starts
         )
@@ -195,33 +236,13 @@ class Script:
             return
         for _, _, token in controls:
             if token in self._shadows.unknown:
+                if self.program.environment.touched:
+                    raise Untracked(f"the template rewrites {token!r}, a literal of its own")
                 raise ConfigError(
                     f"the template writes {token!r}, which is no control token of the tokenizer",
                     where=self._where,
                     remedy="use the tokenizer that the template was made for",
                 )
-
-    def _resolved(
-        self,
-        text: str,
-        found: list[Control],
-        controls: list[Control],
-        conversation: Conversation,
-        prompt: bool,
-    ) -> list[Control]:
-        """Return the control tokens of an output that spells others than its literals wrote."""
-        _refuse_overlaps(text, found, controls)
-        origin = self._origin(text, conversation, prompt)
-        genuine = set(controls)
-        for span in found:
-            if span in genuine:
-                continue
-            by_literal = {is_traced(character) for character in origin[span[0] : span[1]]}
-            if by_literal == {True}:
-                genuine.add(span)
-            elif by_literal != {False}:
-                raise _seam(text, span)
-        return sorted(genuine)
 
     def _origin(self, text: str, conversation: Conversation, prompt: bool) -> str:
         """Return the output with literals and roles traced, or with literals alone."""
@@ -246,7 +267,10 @@ class Script:
 
 
 # What a template raises by adding None to a text, calling what is not there, and the like.
-_FAILURES = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+_FAILURES = (
+    *(TypeError, ValueError, LookupError, AttributeError, ArithmeticError),
+    *(RecursionError, MemoryError),
+)
 
 
 def _guarded(render: Callable[[], Any]) -> Any:
@@ -268,11 +292,45 @@ def _guarded(render: Callable[[], Any]) -> Any:
         raise InputError(f"the template fails on the chat: {said[:300]}") from None
 
 
+def _resolved(
+    text: str, found: list[Control], controls: list[Control], origin: str, said: str
+) -> list[Control]:
+    """Return the control tokens of an output that spells others than its literals wrote.
+
+    origin: the output with what literals wrote traced; said: every string of the chat.
+    """
+    _refuse_overlaps(text, found, controls)
+    genuine = set(controls)
+    for span in found:
+        if span in genuine:
+            continue
+        by_literal = {is_traced(character) for character in origin[span[0] : span[1]]}
+        if by_literal == {True}:
+            genuine.add(span)
+        elif by_literal != {False}:
+            raise _seam(text, span)
+        elif span[2] not in said:
+            raise Untracked(f"{span[2]!r} in its output is of no literal and of no message")
+    return sorted(genuine)
+
+
 def _refuse_overlaps(text: str, found: list[Control], controls: list[Control]) -> None:
     """Refuse a literal's control token that becomes another by what stands beside it."""
     missing = set(controls).difference(found)
     if missing:
         raise _seam(text, min(missing))
+
+
+def _refuse_other(text: str, plain: str) -> None:
+    """Refuse a text that is another when nothing is put in the place of control tokens."""
+    if text != plain:
+        raise Untracked(
+            "the template rewrites control tokens of its own or characters of planes 15 and 16"
+        )
+
+
+def _unmarked(literal: str) -> str:
+    return "" if literal in (GENERATION_START, GENERATION_STOP) else literal
 
 
 def _seam(text: str, span: Control) -> InputError:

@@ -35,11 +35,14 @@ _STAND_INS = range(0xE000, 0xF900)
 # Lone surrogates are no text, and the planes are ours.
 SURROGATES = re.compile("[\ud800-\udfff]")
 _OURS = re.compile("[\U000f0000-\U0010ffff]")
+NOT_OF_TEMPLATES = re.compile("[\ud800-\udfff\U000f0000-\U0010ffff]")
+# A field of a pattern for `%` or `format`.
+FIELD = re.compile(r"(%(?:\([^)]*\))?[^a-zA-Z%]*[hlL]?[a-zA-Z%]|\{\{|\}\}|\{[^{}]*\})")
 _TRACED = re.compile("[\U000f0000-\U000fffff]")
 _MARKS = re.compile(f"[{GENERATION_START}{GENERATION_STOP}]")
 # What no tokenizer takes for words: a template that writes it means a control token.
 _MARKUP = re.compile(
-    r"<[|｜][^\s<>|｜]{1,48}[|｜]>|\[/?INST\]|</?s>|<bos>|<eos>|<start_of_turn>|<end_of_turn>"
+    r"<[|｜][^\s<>|｜%{}]{1,48}[|｜]>|\[/?INST\]|</?s>|<bos>|<eos>|<start_of_turn>|<end_of_turn>"
 )
 
 
@@ -174,6 +177,22 @@ def _pattern(tree: Mapping[str, Any]) -> str:
     return f"(?:{'|'.join(ways)})" + ("?" if "" in tree else "")
 
 
+class Unshadowed(Shadows):
+    """No shadows at all: a template says what it says in transformers."""
+
+    def shadow(self, literal: str) -> str:
+        """Return a literal as it is."""
+        return literal
+
+    def spelled(self, text: str) -> str:
+        """Return a text as it is."""
+        return text
+
+    def has_any(self, text: str) -> bool:
+        """Tell that a text has no shadow: private-use characters are a chat's own."""
+        return False
+
+
 class Untracked(Exception):
     """A template does to its literals what cannot be followed; the chat is refused."""
 
@@ -186,6 +205,16 @@ def traced(literal: str) -> str:
         else chr(TRACED + ord(character))
         for character in literal
     )
+
+
+def traced_pattern(pattern: str) -> str:
+    """Return a pattern for `%` or `format` with its characters shifted, its fields as they are.
+
+    >>> traced_pattern("%s a {0}") == "%s " + traced("a") + " {0}"
+    True
+    """
+    parts = FIELD.split(pattern)
+    return "".join(part if number % 2 else traced(part) for number, part in enumerate(parts))
 
 
 def is_traced(character: str) -> bool:
@@ -218,16 +247,16 @@ def without_marks(text: str) -> tuple[str, list[tuple[int, int]], list[int]]:
     return text.replace(GENERATION_START, "").replace(GENERATION_STOP, ""), spans, places
 
 
-def stand_ins(text: str) -> Mapping[int, str]:
+def stand_ins(text: str, *, taken: str = "") -> Mapping[int, str]:
     """Return a character to stand for each character of planes 15 and 16 in a text.
 
-    They are private-use characters that the text does not have, for `str.translate`.
+    They are private-use characters that neither the text nor `taken` has, for `str.translate`.
 
     >>> "a\\U000f0001".translate(stand_ins("a\\U000f0001"))
     'a\\ue000'
     """
-    taken = set(text)
-    free = (chr(code) for code in _STAND_INS if chr(code) not in taken)
+    others = set(text) | set(taken)
+    free = (chr(code) for code in _STAND_INS if chr(code) not in others)
     wanted = sorted({ord(found) for found in _OURS.findall(text)})
     table = dict(zip(wanted, free, strict=False))
     if len(table) < len(wanted):
