@@ -154,6 +154,22 @@ def test_reasoning_tools_calls_and_results_go_through_as_they_are(
         assert our_ids(template_of(form(name)), messages, bpe, **record) == expected
 
 
+@pytest.mark.parametrize("key", ["reasoning_content", "thinking", "reasoning"])
+def test_an_empty_reasoning_is_given_by_all_its_names(
+    key: str, bpe: Tokenizer, reference: Any
+) -> None:
+    messages = [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": "to you", key: ""},
+    ]
+    for name in ("harmony", "qwen3"):
+        ours = our_ids(template_of(plain(name)), messages, bpe)
+        assert ours == expected_ids(reference, plain(name), messages)
+        assert isinstance(ours, list)
+        opened = "<|channel|>analysis" if name == "harmony" else "<think>"
+        assert opened in bpe.decode(ours)
+
+
 def test_arguments_reach_the_template(bpe: Tokenizer, reference: Any) -> None:
     asked = [Message(role="user", content="2+2?")]
     for args in ({}, {"enable_thinking": False}, {"enable_thinking": True}):

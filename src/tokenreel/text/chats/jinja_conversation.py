@@ -71,8 +71,9 @@ def _of_parts(message: Message) -> Mapping[str, Any]:
 
 
 def _with_reasoning(seen: dict[str, Any], message: Message) -> dict[str, Any]:
-    if message.reasoning is not None:
-        reasoning = next((seen[k] for k in REASONING_KEYS if k in seen), message.reasoning)
+    # An empty reasoning is one: templates write its tags. `message.reasoning` is None for it.
+    reasoning = next((seen[k] for k in REASONING_KEYS if k in seen), message.reasoning)
+    if reasoning is not None:
         seen.setdefault("thinking", reasoning)
         seen["reasoning_content"] = reasoning
     return seen
