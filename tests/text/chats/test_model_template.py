@@ -211,3 +211,33 @@ def test_reasoning_of_earlier_turns_is_told_from_that_of_the_last(folder: Path) 
         ["reasoning_content of messages, not rendered by the template"],
         [],
     ]
+
+
+def test_an_argument_that_the_template_never_asks_for_is_refused(folder: Path) -> None:
+    tokenizer = load_tokenizer(folder)
+    chat = read_chat({"messages": [{"role": "user", "content": "a"}]})
+    template = model_template(plain("qwen3"), args={"enable_thinkng": False})
+    with pytest.raises(ConfigError, match="has no argument 'enable_thinkng'") as caught:
+        render([chat], template, tokenizer=tokenizer)
+    assert str(caught.value).endswith("did you mean 'enable_thinking'?")
+    with pytest.raises(ConfigError, match=r"no argument 'x' \(expected none\)"):
+        render([chat], model_template(TEXT, args={"x": 1}), tokenizer=tokenizer)
+
+
+def test_arguments_of_a_record_that_the_template_never_asks_for_are_counted(folder: Path) -> None:
+    tokenizer = load_tokenizer(folder)
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    given = {"enable_thinking": False, "enable_thinkng": False}
+    chat = read_chat({"messages": messages, "chat_template_kwargs": given})
+    template = model_template(plain("qwen3"), special_tokens=SPECIAL)
+    made = render([chat], template, tokenizer=tokenizer, policy={"user": 0.0})
+    assert list(made.unrendered[0]) == [
+        "'enable_thinkng' of chat_template_kwargs, no argument of the template"
+    ]
+
+
+def test_a_template_of_several_is_called_by_its_name(folder: Path) -> None:
+    named = [{"name": name, "template": name} for name in ("default", "rag")]
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": named}))
+    assert loaded(f"{folder}:rag").name == f"{folder.name}:rag"
+    assert loaded(folder).name == folder.name

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jinja2.meta import find_undeclared_variables
 
+from tokenreel.config.hints import did_you_mean
 from tokenreel.errors import ConfigError, InputError
 from tokenreel.text.chats.jinja_conversation import (
     SURE_CHARACTERS,
@@ -34,6 +36,7 @@ from tokenreel.text.chats.jinja_masks import Masked, mask
 from tokenreel.text.chats.jinja_script import Conversation, Script
 from tokenreel.text.chats.jinja_tokens import Cutter, Places, Texts, assemble
 from tokenreel.text.chats.messages import Chat, Place
+from tokenreel.text.chats.model_template import GIVEN, SPECIAL_TOKENS
 from tokenreel.text.chats.policy import Policy, remedy_of, turn_weights
 from tokenreel.text.chats.render import Rendered
 from tokenreel.text.turns import ROLE_CODES, TURN
@@ -50,7 +53,16 @@ _REWRITTEN = ("tools", "documents", "tool_calls")
 @lru_cache(maxsize=8)
 def renderer(template: ModelTemplate, tokenizer: Any) -> ModelRenderer:
     """Return the renderer of a template for a tokenizer; compiled once for both."""
-    return ModelRenderer(template, tokenizer)
+    made = ModelRenderer(template, tokenizer)
+    for name in template.arguments:
+        if name not in made.asked:
+            raise ConfigError(
+                f"the template has no argument {name!r}",
+                where=template.where,
+                expected=f"one of {', '.join(made.arguments)}" if made.arguments else "none",
+                remedy=did_you_mean(name, made.arguments),
+            )
+    return made
 
 
 class ModelRenderer:
@@ -71,6 +83,20 @@ class ModelRenderer:
             for name, text in template.texts
         }
         self._lock = threading.Lock()  # a compiled template renders one chat at a time
+
+    @cached_property
+    def asked(self) -> frozenset[str]:
+        """The names that the template asks for anywhere, given to it or not."""
+        parse = [script.program.environment.parse for script in self._scripts.values()]
+        texts = [text for _, text in self._template.texts]
+        trees = [read(text) for read, text in zip(parse, texts, strict=True)]
+        return frozenset().union(*map(find_undeclared_variables, trees))
+
+    @property
+    def arguments(self) -> list[str]:
+        """The names that it asks for and that neither chats nor tokenizers give."""
+        known = {name for s in self._scripts.values() for name in s.program.environment.globals}
+        return sorted(self.asked - known - GIVEN - SPECIAL_TOKENS)
 
     def check(self) -> None:
         """Compile every text of the template, so that what is none is known before a build."""
@@ -156,6 +182,9 @@ class ModelRenderer:
             left[name] = (
                 f"{name} of {'messages' if role else 'chats'}, not rendered by the template"
             )
+        for name in conversation.args:
+            if name not in self.asked:
+                left[f"{name}="] = f"{name!r} of chat_template_kwargs, no argument of the template"
         if made.strays:
             left["strays"] = STRAYS
         return list(left.values())

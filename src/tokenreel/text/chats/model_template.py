@@ -31,7 +31,11 @@ if TYPE_CHECKING:
     from tokenreel.text.tokenizers.tokenizer_protocol import Tokenizer
 
 VERSION = 1  # of what is rendered from the same template
-_SPECIAL = frozenset(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
+SPECIAL_TOKENS = frozenset(
+    f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+)
+# What a chat gives to a template.
+GIVEN = frozenset(("messages", "tools", "documents", "add_generation_prompt"))
 _SETTINGS = ("special_tokens_map.json", "tokenizer_config.json")
 
 
@@ -106,7 +110,7 @@ def load_model_template(
         special_tokens=_special_tokens(folder),
         args=args,
         today=today,
-        where=str(base),
+        where=str(base) if chosen is None else f"{base}:{chosen}",
     )
 
 
@@ -172,11 +176,8 @@ def parse_argument(text: str) -> tuple[str, Any]:
         return name, value
 
 
-_GIVEN = {"messages", "tools", "documents", "add_generation_prompt"}
-
-
 def _json(name: str, value: Any) -> str:
-    if name in _GIVEN:
+    if name in GIVEN:
         raise ConfigError(f"{name!r} is given to a template by the chat, not as an argument")
     try:
         return json.dumps(value, sort_keys=True, allow_nan=False)
@@ -272,6 +273,6 @@ def _special_tokens(folder: Path) -> dict[str, str]:
             continue
         for key, value in _settings(folder / name).items():
             text = value.get("content") if isinstance(value, dict) else value
-            if key in _SPECIAL and isinstance(text, str):
+            if key in SPECIAL_TOKENS and isinstance(text, str):
                 tokens[key] = text
     return tokens
