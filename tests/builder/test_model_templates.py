@@ -11,9 +11,14 @@ import pytest
 from tests.text.chats.jinja_shapes import SPECIAL, marked, plain, train_bpe
 
 from tokenreel.builder.build import Built, build
+from tokenreel.builder.build_settings import BuildSettings
+from tokenreel.builder.chat_template import pick_template
+from tokenreel.canonical import canonical_bytes
 from tokenreel.cli.main import main
 from tokenreel.errors import ConfigError, ExistsError, InputError
+from tokenreel.store.build_folder import BUILD_FOLDER, PLAN_NAME
 from tokenreel.text.chats import ModelTemplate, load_template
+from tokenreel.text.tokenizers import load_tokenizer
 
 REASONED: list[dict[str, Any]] = [
     {"role": "user", "content": "2+2?"},
@@ -120,6 +125,7 @@ def test_wrong_settings_are_errors_before_a_folder_is_made(chats: Path, model: P
         ({"template": None, "template_arg": {"x": 1}}, "without the name of a model's own"),
         ({"template_date": "yesterday"}, "expected a date such as 2026-07-26"),
         ({"template": "chatml", "template_arg": {"x": 1}}, "takes no arguments"),
+        ({"template_arg": {"enable_thinkng": 0}}, r"no argument 'enable_thinkng'.*did you mean"),
         ({"template": str(model / "no.jinja")}, "no such file of a chat template"),
         ({"template": str(model / "tokenizer.json")}, "no chat template here"),
     ):
@@ -146,9 +152,107 @@ def test_the_command_takes_arguments_one_by_one(
 ) -> None:
     words = ["build", str(chats), "--chat", "--template", "model", "--tokenizer", str(model)]
     words += ["--workers", "1", "--out", str(chats.parent / "s"), "--policy", "last_answer"]
-    given = ["--template-arg", "enable_thinking=false", "--template-arg", "style=brief"]
+    given = ["--template-arg", "enable_thinking=false", "--template-arg", "reasoning=brief"]
     assert main([*words, *given, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["settings"]["template_arg"] == {"enable_thinking": False, "style": "brief"}
+    assert report["settings"]["template_arg"] == {"enable_thinking": False, "reasoning": "brief"}
     assert main([*words, "--template-arg", "thinking"]) != 0
     assert "expected NAME=VALUE" in capsys.readouterr().err
+
+
+def test_skipped_chats_carry_the_words_of_the_template(chats: Path, model: Path) -> None:
+    (chats.parent / "strict.jinja").write_text(
+        "{{ raise_exception('No reasoning: ' + messages[1].content) if messages|length > 2 }}"
+        + plain("qwen2")
+    )
+    template = str(chats.parent / "strict.jinja")
+    made = built(chats, model, "s", template=template, policy="assistant", on_bad="skip")
+    reason = "chat: the template refuses the chat: No reasoning: four"
+    assert made.report["skipped"] == {reason: 10}
+    assert made.report["skipped_places"][0]["reason"] == reason
+
+
+def test_words_that_differ_from_chat_to_chat_are_not_counted_without_end(
+    tmp_path: Path, model: Path
+) -> None:
+    (tmp_path / "loud.jinja").write_text(
+        "{{ raise_exception(messages[0].content) if messages|length == 1 else 'fine' }}"
+    )
+    loud = [{"messages": [{"role": "user", "content": f"{number} " * 99}]} for number in range(50)]
+    made = build(
+        chats=[{"messages": REASONED}, *loud],
+        out=tmp_path / "s",
+        tokenizer=str(model),
+        template=str(tmp_path / "loud.jinja"),
+        policy={"user": 0.0},
+        on_bad="skip",
+        progress=False,
+    )
+    assert len(made.report["skipped"]) == 21
+    assert made.report["skipped"]["chat: the template refuses the chat"] == 30
+    assert max(map(len, made.report["skipped"])) < 200
+
+
+def test_a_tokenizers_own_template_is_named_where_another_is_picked(
+    chats: Path, model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    built(chats, model, "s", template="chatml", policy="assistant")
+    assert not caplog.records
+    made = built(chats, model, "t", template=None)
+    assert made.report["settings"]["template"] == "chatml"
+    [record] = caplog.records
+    assert 'the tokenizer has one of its own: pass template="model"' in record.getMessage()
+
+
+def test_a_tokenizers_own_template_is_the_remedy_where_no_other_fits(
+    chats: Path, tmp_path: Path
+) -> None:
+    from tokenizers import Tokenizer as Model
+    from tokenizers import models
+
+    folder = tmp_path / "words"
+    folder.mkdir()
+    Model(models.WordLevel({"a": 0, "?": 1}, unk_token="?")).save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": "a"}))
+    with pytest.raises(ConfigError, match="no built-in chat template fits") as caught:
+        built(chats, folder, "s", template=None)
+    assert str(caught.value).endswith('pass template="model" for the template of the tokenizer')
+
+
+def test_a_killed_build_with_other_arguments_leaves_no_date(tmp_path: Path, model: Path) -> None:
+    begun = {"template_arg": {"reasoning_effort": "low"}, "template_date": "2024-02-02"}
+    plan = tmp_path / "s" / BUILD_FOLDER / PLAN_NAME
+    plan.parent.mkdir(parents=True)
+    plan.write_bytes(canonical_bytes({"note": {"settings": begun}}))
+    for effort, expected in (("low", date(2024, 2, 2)), ("high", date.today())):
+        settings = BuildSettings(
+            out=tmp_path / "s",
+            tokenizer=str(model),
+            chats=[],
+            template=str(model / "dated.jinja"),
+            template_arg={"reasoning_effort": effort},
+        )
+        picked = pick_template(settings, load_tokenizer(model))
+        assert isinstance(picked, ModelTemplate)
+        assert picked.date == expected
+
+
+def test_a_date_may_be_an_object(chats: Path, model: Path) -> None:
+    template = str(model / "dated.jinja")
+    made = built(chats, model, "s", template=template, template_date=date(2024, 7, 26))
+    assert made.report["settings"]["template_date"] == "2024-07-26"
+    again = built(chats, model, "s", template=template, template_date="2024-07-26")
+    assert again.already_built
+
+
+def test_build_and_show_name_the_template_its_arguments_and_its_date(
+    chats: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["build", str(chats), "--chat", "--template", str(model / "dated.jinja")]
+    words += ["--tokenizer", str(model), "--workers", "1", "--out", str(chats.parent / "s")]
+    words += ["--template-arg", "reasoning_effort=high", "--template-date", "2024-07-26"]
+    assert main([*words, "--policy", "last_answer"]) == 0
+    line = 'dated.jinja, reasoning_effort="high", date 2024-07-26'
+    assert f"chat template: {line}" in capsys.readouterr().out
+    assert main(["show", str(chats.parent / "s")]) == 0
+    assert line in capsys.readouterr().out

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from datetime import date
 from os import PathLike
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -130,7 +131,7 @@ class InputSettings:
         "Python an object with all of them (default: none)",
         group=CHATS,
     )
-    template_date: str | None = declared(
+    template_date: str | date | None = declared(
         None,
         "the date that a model's own template may write, such as 2026-07-26 (default: the day on "
         "which the build was begun)",

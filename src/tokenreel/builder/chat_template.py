@@ -7,6 +7,7 @@ store is finished, renders the date of its first day.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import date
@@ -21,9 +22,11 @@ from tokenreel.errors import ConfigError, TokenreelError
 from tokenreel.store.build_folder import BUILD_FOLDER, PLAN_NAME
 from tokenreel.store.manifest import MANIFEST_NAME, read_manifest
 from tokenreel.text.chats import ModelTemplate, Template, fitting_template, load_template
+from tokenreel.text.chats.model_template import own_template
 from tokenreel.text.tokenizers import Tokenizer
 
 DATE = "template_date"
+logger = logging.getLogger(__name__)
 
 
 def pick_template(settings: BuildSettings, tokenizer: Tokenizer) -> Template | ModelTemplate | None:
@@ -41,7 +44,32 @@ def pick_template(settings: BuildSettings, tokenizer: Tokenizer) -> Template | M
             actual=", ".join(args),
             remedy='name the template, or pass template="model" for that of the tokenizer',
         )
-    return fitting_template(tokenizer) if given is None else given
+    return _fitting(settings, tokenizer) if given is None else given
+
+
+def _fitting(settings: BuildSettings, tokenizer: Tokenizer) -> Template:
+    """Return the built-in template that fits; say so if the tokenizer has one of its own."""
+    has_own = False
+    with suppress(TokenreelError, OSError):
+        has_own = bool(own_template(settings.tokenizer))
+    try:
+        template = fitting_template(tokenizer)
+    except ConfigError as error:
+        if has_own:
+            error = ConfigError(
+                error.what,
+                expected=error.expected,
+                actual=error.actual,
+                remedy='pass template="model" for the template of the tokenizer',
+            )
+        raise error from None
+    if has_own:
+        logger.warning(
+            "chats are rendered by the template %r, though the tokenizer has one of its own: "
+            'pass template="model" for that',
+            template.name,
+        )
+    return template
 
 
 def date_written(template: Template | ModelTemplate | None) -> str | None:
@@ -55,6 +83,8 @@ def _date_of(settings: BuildSettings) -> date:
     if said is None:
         folder = usable_path(settings.out)
         begun = {} if settings.restart else _begun(folder)
+        if begun.get("template_arg") != settings.template_arg:
+            begun = {}  # another build, which has a date of its own
         finished = {} if settings.replace else _finished(folder)
         said = begun.get(DATE) or finished.get(DATE) or date.today().isoformat()
     try:

@@ -35,6 +35,9 @@ from tokenreel.text.tokenizers import Encoded, Tokenizer
 from tokenreel.text.tokenizers.checked_encoder import CheckedEncoder
 
 MEMORY = "(memory)"  # what provenance calls a place without a file
+# How much of a template's own words is in a reason, and how many reasons a chunk may have.
+MAX_REASON_CHARACTERS = 120
+MAX_REASONS = 20
 Item = TypeVar("Item", Chat, Group, PromptItem)
 
 
@@ -180,7 +183,7 @@ class PieceMaker:
                 good.append(item)
             except InputError as error:
                 noun = "pair" if self._plan.pairs else "prompt" if self._plan.prompts else "chat"
-                skipped.add(_bad(item.provenance, error, noun=noun))
+                skipped.add(_bad(item.provenance, error, noun=noun, skipped=skipped))
         items[:] = good
         return render_items(items, **settings) if items else None
 
@@ -260,16 +263,26 @@ def _read(
         except InputError as error:
             if on_bad == "error":
                 raise
-            skipped.add(_bad(record.provenance, error, noun=noun))
+            skipped.add(_bad(record.provenance, error, noun=noun, skipped=skipped))
     return items
 
 
-def _bad(place: Provenance, error: InputError, *, noun: str) -> Bad:
-    """Return a record that is passed over; its reason is what is wrong, without where and which."""
+def _bad(place: Provenance, error: InputError, *, noun: str, skipped: Skipped) -> Bad:
+    """Return a record that is passed over; its reason is what is wrong, without where and which.
+
+    A model's template says in its own words why it refuses a chat. They are kept, but not without
+    end: it may put the words of the chat into them.
+    """
     what = error.what
     if what.startswith(("message ", "field ")):
         what = what.partition(": ")[2]
-    return Bad(reason=f"{noun}: {what.partition(':')[0]}", provenance=place, error=error)
+    short, _, words = what.partition(":")
+    reason = f"{noun}: {short}"
+    if short.startswith("the template ") and words:
+        told = f"{reason}: {' '.join(words.split())[:MAX_REASON_CHARACTERS]}"
+        if told in skipped.reasons or len(skipped.reasons) < MAX_REASONS:
+            reason = told
+    return Bad(reason=reason, provenance=place, error=error)
 
 
 def _text(record: Record) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -164,3 +166,19 @@ def _untrained_reason(policy: Policy | None) -> str:
     if policy == "all":
         return "no turn with a token in it"
     return "no turn that the policy trains"
+
+
+def told_template(settings: Mapping[str, Any]) -> str:
+    """Return the chat template of a build with its arguments and date, "" if it has none.
+
+    >>> told_template({"template": "qwen", "template_arg": {"enable_thinking": False}})
+    'qwen, enable_thinking=false'
+    """
+    args = settings.get("template_arg") or {}
+    date = settings.get("template_date")
+    told = [
+        str(settings.get("template") or ""),
+        *(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in args.items()),
+        *([f"date {date}"] if date else ()),
+    ]
+    return ", ".join(told) if told[0] else ""

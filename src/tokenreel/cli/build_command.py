@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenreel.builder.build import build
 from tokenreel.builder.build_settings import BuildSettings
+from tokenreel.builder.report import told_template
 from tokenreel.builder.report_files import PAGE_NAME, is_reported
 from tokenreel.cli.flags import add_flags, meaning_of
 from tokenreel.cli.output import emit, printable, size
@@ -83,7 +84,7 @@ def _draw(console: Console, report: dict[str, Any]) -> None:
     if chats := report.get("untrained_chats"):
         noun = "chat trains" if chats == 1 else "chats train"
         console.print(f"  {chats:,} {noun} nothing: {report['untrained_reason']}")
-    if template := report.get("settings", {}).get("template"):
+    if template := told_template(report.get("settings", {})):
         console.print(f"  chat template: {escape(printable(template))}")
     if end := report.get("end_token"):
         token = escape(printable(end["token"]))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 
+from tokenreel.builder.report import told_template
+from tokenreel.builder.report_files import REPORT_NOTE
 from tokenreel.canonical import canonical_json
 from tokenreel.cli.output import count, emit, facts_table, printable, size
 from tokenreel.cli.store_flags import add_open_options, open_options
@@ -34,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
     """Describe the store."""
     store = open_store(args.path, **open_options(args))
     facts = describe(store)
+    facts["chat_template"] = _template(store)
     facts["head"] = _head(store, args.tokenizer, force=args.force_tokenizer)
     emit(args, facts, lambda console: _draw(console, facts))
     return 0
@@ -49,6 +53,7 @@ def _draw(console: Console, facts: dict[str, Any]) -> None:
             "dtype": f"{facts['dtype']} (from {facts['dtype_source']})",
             "vocabulary": count(facts["vocab_size"]),
             "tokenizer": tokenizer.get("name") or tokenizer.get("kind") or "not recorded",
+            **({"chat template": facts["chat_template"]} if facts["chat_template"] else {}),
             "tokens": count(facts["tokens"]),
             "documents": count(facts["documents"]),
             "checksums": "every block, SHA-256"
@@ -67,6 +72,13 @@ def _draw(console: Console, facts: dict[str, Any]) -> None:
         if head["record"] is not None:
             told = canonical_json(head["record"])[:HEAD_CHARACTERS]
             console.print(f"record: {escape(printable(told))}")
+
+
+def _template(store: Store) -> str | None:
+    """Return the chat template that a build recorded, with its arguments and date."""
+    note = store.manifest.notes.get(REPORT_NOTE) if store.manifest is not None else None
+    settings = note.get("settings") if isinstance(note, Mapping) else None
+    return told_template(settings) or None if isinstance(settings, Mapping) else None
 
 
 def _draw_split(console: Console, name: str, split: dict[str, Any]) -> None:
