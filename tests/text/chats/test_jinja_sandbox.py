@@ -32,6 +32,7 @@ LOOPS = [
     "{% endfor %}{% endfor %}{% endfor %}",
     "{% macro f(n) %}{{ f(n - 1) if n }}{{ f(n - 1) if n }}{% endmacro %}{{ f(60) }}",
     "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "{% for a in range(99999) if a < 0 %}{% endfor %}",
     "{% for a in [[1]] recursive %}{{ loop([[1]]) }}{% endfor %}",
 ]
 EXPLODES = [
@@ -92,6 +93,7 @@ DEEP = (
         *("ns.x is eq(ns.y)", "[ns.x, ns.y] | sort", "[ns.x] | map('string') | list"),
         *("[ns.x] | select('eq', ns.y) | list", "[ns.x].index(ns.y)", "raise_exception(ns.x)"),
         *("{(ns.x, 1): 1}", "{}[(ns.x, 1)]", "{}.get((ns.x, 1))", "dict([((ns.x, 1), 1)])"),
+        *("namespace([((ns.x, 1), 1)])", "(ns.x, 1) is filter", "'a'.startswith((ns.x, 1))"),
     ],
 )
 def test_a_list_that_is_small_to_make_and_endless_to_write_is_measured_first(
@@ -156,6 +158,12 @@ def test_what_grows_by_filters_blocks_and_methods_is_given_up(
 def test_numbers_and_bytes_have_no_methods(text: str) -> None:
     with pytest.raises(InputError, match="what a sandbox forbids"):
         written(text)
+
+
+@pytest.mark.parametrize("test", ["odd", "even", "divisibleby([1])"])
+def test_a_test_of_numbers_does_not_format_text(test: str) -> None:
+    with pytest.raises(InputError, match="neither odd nor even"):
+        written("{{ '%999999999d' is " + test + " }}")
 
 
 def test_memory_that_is_not_there_is_an_error_of_the_chat(

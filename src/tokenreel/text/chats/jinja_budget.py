@@ -72,13 +72,9 @@ class Budget:
 
     def made(self, size: int) -> None:
         """Count so many characters or items as made, or gone through."""
-        if size > self.max_characters:
-            self.text(size)
-        self._spend(size)
-
-    def _spend(self, size: int) -> None:
         self._left -= size
-        if self._left < 0:
+        if size > self.max_characters or self._left < 0:
+            self.text(size)
             raise Unbounded(
                 f"all it makes is more than {MAX_SUM * self.max_characters:,} characters or items"
             )
@@ -88,8 +84,8 @@ class Budget:
         if isinstance(value, (str, bytes)):
             self.made(len(value))
         elif isinstance(value, (list, tuple, dict)):
-            self.text(len(value))
-            self._spend(_BYTES_PER_ITEM * len(value))
+            self._left -= _BYTES_PER_ITEM * len(value)
+            self.made(len(value))
         elif isinstance(value, int) and value.bit_length() > MAX_BITS:
             raise Unbounded("it computes a number that is too large")
         return value

@@ -37,7 +37,8 @@ _SOUGHT_BY_FILTER = {"select", "reject", "selectattr", "rejectattr", "map", "gro
 _SOUGHT_BY_FILTER |= {"unique", "attr", "dictsort", "min", "max", "sum", "trim"}
 _SOUGHT_KEYWORDS = {"attribute", "chars"}
 _NO_WORD = re.compile(r"[^\w\s]")
-_TESTS_OF_TEXT = {"lower", "upper"}
+# Tests without arguments that look at more than the kind of what they are given.
+_TESTS_OF_VALUES = {"filter", "lower", "test", "upper"}
 _FEW = 16  # items of a list that need no count
 _SOUGHT_BY_GLOBAL = {"raise_exception", "strftime_now"}
 
@@ -247,7 +248,7 @@ class _Rewriter(NodeTransformer):
         return node
 
     def visit_Test(self, node: nodes.Test) -> nodes.Node:  # noqa: N802
-        is_seen = node.args or node.name in _TESTS_OF_TEXT
+        is_seen = node.args or node.name in _TESTS_OF_VALUES
         node.node = self._sought(node.node) if is_seen else self.visit(node.node)
         node.args = [self._sought(arg) for arg in node.args]
         return node
@@ -355,6 +356,8 @@ class _Rewriter(NodeTransformer):
         while not isinstance(target, nodes.Name):
             target = target.items[0]
         self.generic_visit(node)
+        if node.test is not None:
+            node.test = _filtered(node.test, "_tested")
         written = (data.data for part in node.body for data in part.find_all(nodes.TemplateData))
         item = nodes.Name(target.name, "load").set_lineno(node.lineno)
         step = _filtered(item, "_step", number, sum(map(len, written)))

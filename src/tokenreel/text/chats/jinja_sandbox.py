@@ -99,6 +99,8 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
             "dict": Dict(),
             "namespace": Namespace,
         }
+        for name in ("odd", "even", "divisibleby"):
+            self.tests[name] = _of_numbers(self.tests[name])
         self.filters.pop("random")
         self.filters |= {"tojson": self._to_json, "replace": self._replace}
         self.filters = {name: self._counted(name, run) for name, run in self.filters.items()}
@@ -106,6 +108,7 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
             "_compared": self.compared,
             "_joined": self.joined,
             "_kept": self.budget.keep,
+            "_tested": self._tested,
             "_within": self.within,
         }
 
@@ -116,7 +119,9 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
         if isinstance(__obj, (BuiltinMethodType, MethodType)) and isinstance(owner, str):
             kwargs = {name: value for name, value in kwargs.items() if name not in _OF_CONTEXT}
             return __self.budget.keep(__self._call_text(__obj, args, kwargs))
-        if not isinstance(__obj, jinja2.runtime.Macro) and __obj is not Namespace:
+        if __obj is Namespace:
+            __self._weigh(*args)
+        elif not isinstance(__obj, jinja2.runtime.Macro):
             given = [value for name, value in kwargs.items() if name not in _OF_CONTEXT]
             __self._weigh(*args, *given)
             if isinstance(owner, (list, tuple)):
@@ -154,6 +159,9 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
         """Compute + - * ** %, unless the result would be too large."""
         if operator == "+":
             result = left + right
+            if type(result) is str:
+                self.budget.made(len(result))
+                return result
             if is_escaped(result):
                 self._refuse_escaped(left, right)
             return self.budget.keep(result)
@@ -216,6 +224,11 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
             self._weigh(value)
         return value
 
+    def _tested(self, value: Any) -> Any:
+        """Return the condition of an item of a loop: a step, also for what it leaves out."""
+        self.budget.step()
+        return value
+
     def _see(self, text: str) -> None:
         if not text.isascii() and self.shadows.has_any(text):
             self.touched = True
@@ -227,23 +240,24 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
     def _counted(self, name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
         """Return a filter that is a step and asks for sizes; its flags for Jinja are kept."""
         mark = getattr(compute, "jinja_pass_arg", None)
-        first = int(mark is not None)
+        first, check = int(mark is not None), _CHECKS.get(name)
+        is_shallow, may_be_new = name in _SHALLOW, name not in _SHALLOW | _FAITHFUL
 
         def run(*args: Any, **kwargs: Any) -> Any:
             self.budget.step()
             had_shadows, self.touched = self.touched, False
             plain = [*args[first:], *kwargs.values()]
-            if name not in _SHALLOW:
+            if not is_shallow:
                 if name in _ITERATE:
                     plain = [self._whole(value) for value in plain]
                 self._measure(name, plain)
                 num_positional = len(args) - first
                 kwargs = dict(zip(kwargs, plain[num_positional:], strict=True))
                 args = (*args[:first], *plain[:num_positional])
-            if check := _CHECKS.get(name):
+            if check is not None:
                 check(self.budget, *plain)
             result = self.budget.keep(compute(*args, **kwargs))
-            if not self.touched and name not in _SHALLOW | _FAITHFUL:
+            if may_be_new and not self.touched:
                 self._refuse_new(name, result)
             self.touched |= had_shadows
             return result
@@ -356,3 +370,14 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
         for part in parts:
             if isinstance(part, str) and self.shadows.has_any(part):
                 raise Untracked("the template escapes control tokens of its own")
+
+
+def _of_numbers(test: Callable[..., bool]) -> Callable[..., bool]:
+    """Return a test that computes `value % number`, for numbers alone: on a text it formats."""
+
+    def run(value: Any, *args: Any) -> bool:
+        if isinstance(value, str):
+            raise TypeError("a text is neither odd nor even")
+        return test(value, *args)
+
+    return run
