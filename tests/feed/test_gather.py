@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -139,7 +140,9 @@ def ids_alone(rows: Gathered, *, weighed: bool) -> GatheredIds:
 
 
 @pytest.mark.parametrize("fill", [gather, gather_reference])
-def test_labels_are_the_tokens_that_follow_whatever_the_stored_weights_say(fill) -> None:
+def test_labels_are_the_tokens_that_follow_whatever_the_stored_weights_say(
+    fill: Callable[..., object],
+) -> None:
     tokens, weights = np.array([5, 6, 7, 8], np.uint16), np.array([9, 0, 3, 1], np.uint8)
     rows, pieces = filled(1, 5), one_piece(0, 3)
     shown = {"buffer": pieces.shard, "spans": None, "pad_id": 1, "label_pad": 2}

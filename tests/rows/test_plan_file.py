@@ -393,9 +393,7 @@ def test_columns_that_make_no_table_are_refused_though_the_header_vouches_for_th
 
 @pytest.mark.parametrize("name", ["row_offsets", "positions", "lengths"])
 @pytest.mark.parametrize("bad", [-1, 2**31 - 1])
-def test_an_impossible_row_is_damage_and_says_what_to_do(
-    store: Store, name: str, bad: int
-) -> None:
+def test_an_impossible_row_is_damage_and_says_what_to_do(store: Store, name: str, bad: int) -> None:
     plan_of(store)
     file = plan_folder(store) / name
     column = np.fromfile(file, COLUMNS[name])
