@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from tokenreel.cli import check_template_command as command
-from tokenreel.text.chats import BUILT_IN, CHATML, Name, Template, Text, check_template
+from tokenreel.text.chats import BUILT_IN, CHATML, Name, Template, Text
+from tokenreel.text.chats.check import check_template
 from tokenreel.text.tokenizers import Encoded, Tokenizer
 from tokenreel.text.tokenizers.tokenizer_protocol import join
 

@@ -1,10 +1,9 @@
 """Chats: messages to ids, with a turn table that says who spoke and what is trained.
 
 `read_chat` reads a record, `render` makes ids of many chats at once; how a chat that is too
-long is cut is in truncate.py.
+long is cut is in truncate.py, what a template promises is tried in check.py.
 """
 
-from tokenreel.text.chats.check import Finding, check_template
 from tokenreel.text.chats.messages import Chat, Message, ToolCall
 from tokenreel.text.chats.model_template import ModelTemplate
 from tokenreel.text.chats.policy import Policy, by_answer
@@ -29,7 +28,6 @@ __all__ = [
     "NGPT",
     "Chat",
     "Control",
-    "Finding",
     "Message",
     "ModelTemplate",
     "Name",
@@ -40,7 +38,6 @@ __all__ = [
     "ToolCall",
     "Wrapping",
     "by_answer",
-    "check_template",
     "fitting_template",
     "load_template",
     "read_chat",
