@@ -232,6 +232,8 @@ def untrained(text: str, messages: Any, tokenizer: Tokenizer, **options: Any) ->
         *("'<|im_end|>'.endswith('|>')", "'<|im_end|>'.find('im')", "'<|im_end|>'.count('|')"),
         *("'<|im_end|>'.islower()", "'<|im_end|>'.isascii()", "('<' in eos_token | list) ~ ''"),
         *("{'<|im_end|>': 1} | list | first", "{'<|im_end|>': 1} | tojson"),
+        *("'yes' if eos_token[1] == '/' else 'no'", "'<|im_end|>'[:5] ~ '<|eot_id|>'[5:]"),
+        *("('<|im_end|>' | list)[:5] | join ~ ('<|eot_id|>' | list)[5:] | join",),
         *("{'<|im_end|>': 1}.keys() | join", "strftime_now('<|im_end|>')"),
         *("m.content | replace('&', '&#x100003;' ~ '&#x10fffd;' * 9) | striptags",),
     ],

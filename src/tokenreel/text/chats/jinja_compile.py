@@ -114,6 +114,8 @@ def compile_template(
     def step(item: object, loop: int, num_characters: int) -> str:
         environment.budget.step()
         environment.budget.made(num_characters)
+        if type(item) is str:
+            environment.see(item)
         watch.see(loop, item)
         return ""
 
@@ -257,7 +259,7 @@ class _Rewriter(NodeTransformer):
         node.node = self.visit(node.node)
         if isinstance(node.arg, nodes.Slice):
             self.generic_visit(node.arg)
-            return _filtered(node, "_kept")
+            return _filtered(node, "_cut")
         if not isinstance(node.arg, nodes.Const):
             node.arg = self._sought(node.arg)
         return node

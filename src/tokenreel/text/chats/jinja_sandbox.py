@@ -53,6 +53,8 @@ _STRIPS = {"strip", "lstrip", "rstrip"}
 # Filters that look at no item of what they are given, or hand each item on as it is.
 _SHALLOW = {"attr", "batch", "count", "d", "default", "first", "items", "last", "length", "list"}
 _SHALLOW |= {"map", "reject", "rejectattr", "reverse", "select", "selectattr", "slice"}
+# Of these, those that take a text into its characters.
+_TAKE_APART = {"batch", "first", "last", "list", "map", "reject", "reverse", "select", "slice"}
 # Filters that go through what they are given, so that an iterator is as good as a list.
 _ITERATE = {"groupby", "join", "max", "min", "sort", "sum", "unique"}
 # Filters that leave a control token in a text as it is.
@@ -106,6 +108,7 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
         self.filters = {name: self._counted(name, run) for name, run in self.filters.items()}
         self.filters |= {
             "_compared": self.compared,
+            "_cut": self._cut,
             "_joined": self.joined,
             "_kept": self.budget.keep,
             "_tested": self._tested,
@@ -166,7 +169,7 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
                 self._refuse_escaped(left, right)
             return self.budget.keep(result)
         if operator == "%" and isinstance(left, str):
-            self._see(left)
+            self.see(left)
             check_format(self.budget, left, self._weigh(right))
         elif operator in "**":
             check_product(self.budget, operator, left, right)
@@ -179,7 +182,7 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
             return None
 
         def run(*args: Any, **kwargs: Any) -> str:
-            self._see(value.__self__)
+            self.see(value.__self__)
             sizes = [self._weigh(arg) for arg in (*args, *kwargs.values())]
             check_format(self.budget, value.__self__, max(sizes, default=0))
             return wrapped(*args, **kwargs)
@@ -224,18 +227,25 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
             self._weigh(value)
         return value
 
+    def _cut(self, value: Any) -> Any:
+        """Return a slice: the fillers of two control tokens are alike, so their ends may swap."""
+        if type(value) is str:
+            self.see(value)
+        return self.budget.keep(value)
+
     def _tested(self, value: Any) -> Any:
         """Return the condition of an item of a loop: a step, also for what it leaves out."""
         self.budget.step()
         return value
 
-    def _see(self, text: str) -> None:
+    def see(self, text: str) -> None:
+        """Note whether a text has a shadow, where more is done to it than shadows can follow."""
         if not text.isascii() and self.shadows.has_any(text):
             self.touched = True
 
     def _weigh(self, *values: Any) -> int:
         """Return the size of values that are written, compared or hashed; shadows are noted."""
-        return sum(self.budget.size(value, self._see) for value in values)
+        return sum(self.budget.size(value, self.see) for value in values)
 
     def _counted(self, name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
         """Return a filter that is a step and asks for sizes; its flags for Jinja are kept."""
@@ -247,7 +257,10 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
             self.budget.step()
             had_shadows, self.touched = self.touched, False
             plain = [*args[first:], *kwargs.values()]
-            if not is_shallow:
+            if is_shallow:
+                if name in _TAKE_APART and isinstance(plain[0], str):
+                    self.see(plain[0])
+            else:
                 if name in _ITERATE:
                     plain = [self._whole(value) for value in plain]
                 self._measure(name, plain)
@@ -276,7 +289,7 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
         """Ask for the sizes of what a filter is given."""
         is_faithful = name in _FAITHFUL and len(values) == 1
         sizes = [
-            self.budget.size(value, self._see)
+            self.budget.size(value, self.see)
             if not (is_faithful and isinstance(value, str))
             else len(value)
             for value in values
@@ -300,7 +313,7 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
         if name == "translate" or kwargs.keys() & {"tabsize", "width"}:
             raise Unbounded(f"it calls {name} on text, of which no bound is known")
         if args or name not in _STRIPS:
-            self._see(text)
+            self.see(text)
         if name in _PADS:
             check_width(self.budget, text, *args)
         if name == "join":
@@ -372,7 +385,7 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
                 raise Untracked("the template escapes control tokens of its own")
 
 
-def _of_numbers(test: Callable[..., bool]) -> Callable[..., bool]:
+def _of_numbers(test: Any) -> Callable[..., bool]:
     """Return a test that computes `value % number`, for numbers alone: on a text it formats."""
 
     def run(value: Any, *args: Any) -> bool:

@@ -174,11 +174,17 @@ class Script:
             back = {ord(stand_in): chr(code) for code, stand_in in table.items()}
             output = replace(output, text=output.text.translate(back))
         if table or self.program.environment.touched:
-            plain = lambda: self._run(  # noqa: E731
-                self._plain_program, conversation, add_generation_prompt, _unmarked, len(sample)
-            )
-            _guarded(lambda: _refuse_other(output.text, plain()))
+            _guarded(lambda: self._check(output, conversation, add_generation_prompt, len(sample)))
         return output
+
+    def _check(
+        self, output: Output, conversation: Conversation, prompt: bool, num_characters: int
+    ) -> None:
+        """Refuse an output that is another text when nothing is put in the place of anything."""
+        program = self._plain_program
+        plain = self._run(program, conversation, prompt, _unmarked, num_characters)
+        if plain != output.text:
+            raise Untracked("the template rewrites its control tokens, or private-use characters")
 
     def _output(self, conversation: Conversation, prompt: bool, sample: str) -> Output:
         """Return the output; `sample` is every string of the conversation."""
@@ -319,14 +325,6 @@ def _refuse_overlaps(text: str, found: list[Control], controls: list[Control]) -
     missing = set(controls).difference(found)
     if missing:
         raise _seam(text, min(missing))
-
-
-def _refuse_other(text: str, plain: str) -> None:
-    """Refuse a text that is another when nothing is put in the place of control tokens."""
-    if text != plain:
-        raise Untracked(
-            "the template rewrites control tokens of its own or characters of planes 15 and 16"
-        )
 
 
 def _unmarked(literal: str) -> str:

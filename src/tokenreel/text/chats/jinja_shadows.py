@@ -96,6 +96,8 @@ class Shadows:
         if text.isascii():
             return text
         text = self._shadow.sub(self._spelling_of, text)
+        if FILLER in text:
+            raise Untracked("the template cuts a control token of its own into pieces")
         return _TRACED.sub(lambda found: chr(ord(found[0]) - TRACED), text)
 
     def _spelling_of(self, found: re.Match[str]) -> str:
