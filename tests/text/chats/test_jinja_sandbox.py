@@ -189,6 +189,22 @@ def test_a_long_chat_is_not_too_long() -> None:
     assert len(made.ids) > 2 * 40 * 2700
 
 
+def test_numbers_of_a_chat_count_as_what_they_are_written_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(budgets, "FREE_CHARACTERS", 5_000)
+    numbers = [number / 7 for number in range(999)]
+    chat = read_chat(
+        {
+            "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
+            "documents": [{"table": numbers}],
+        }
+    )
+    template = model_template("{{ documents | tojson(indent=4) }}")
+    made = render([chat], template, tokenizer=BYTE, policy={"user": 0.0})
+    assert len(made.ids) > 20_000
+
+
 @pytest.mark.parametrize(
     "text",
     [

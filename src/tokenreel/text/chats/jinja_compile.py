@@ -5,8 +5,8 @@ The text of the template is parsed by Jinja; in its tree
 - literals that are only looked for (in comparisons, tests, subscripts, `split`, `startswith`, …)
   stay as they are, and what they are compared with is spelled out first;
 - every body of a loop begins with a step of the budget, which also notes at which place of the
-  output a message comes up (`Watch`);
-- `~` asks for the length of what it makes.
+  output a message comes up (`Watch`), and its condition is a step too;
+- `~`, slices and long lists are counted by the budget (jinja_budget.py).
 
 Compiled once, about 10 milliseconds for a template of 100 lines; a rendering costs what it does
 in transformers and about a quarter more.

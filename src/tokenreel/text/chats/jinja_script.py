@@ -52,6 +52,7 @@ from tokenreel.text.chats.jinja_shadows import (
 )
 
 Control = tuple[int, int, str]  # start and stop in the text, and the token
+_NUMBER = "0" * 24  # what a number counts as, where a chat is measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,7 +372,9 @@ def _collect(value: Any, found: list[str]) -> None:
     elif kind in (list, tuple):
         for item in value:
             _collect(item, found)
-    elif value is not None and kind not in (int, float, bool):
+    elif kind in (int, float):
+        found.append(_NUMBER)
+    elif value is not None and kind is not bool:
         raise InputError(
             "a chat has something in it that JSON does not",
             expected="text, numbers, lists and objects",
