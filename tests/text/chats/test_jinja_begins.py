@@ -256,3 +256,25 @@ def test_the_remedy_is_no_policy_that_is_in_use(policy: str) -> None:
     assert "leave such chats out" in str(caught.value)
     with pytest.raises(InputError, match='policy="each_answer"'):
         shown(counts, said(*"abcd"))
+
+
+def test_a_header_that_looks_at_its_answer_is_told_or_refused_never_trained() -> None:
+    looks = looped(
+        "{{ '<|im_start|>' + m.role + (' at length' if m.content|length > 5 else '') + '\\n' }}"
+        "{{ m.content + '<|im_end|>\\n' }}",
+        after="",
+    )
+    [drawn] = shown(looks, said("a", "a long answer", "c", "d"))
+    assert "<|im_start|>assistant at length\n⟦a long answer<|im_end|>⟧" in drawn
+    assert "<|im_start|>assistant\n⟦d<|im_end|>⟧" in drawn
+    exact = looks.replace("> 5", "== 5")
+    with pytest.raises(InputError, match="message 4: the template does not tell where"):
+        shown(exact, said("a", "b", "c", "five!"))  # with a mark before it, it has six characters
+
+
+def test_an_answer_that_leaves_its_prompt_begins_with_its_content_and_is_counted() -> None:
+    sure = CHATML.replace("assistant\\n' }}{% endif %}", "assistant\\nSure' }}{% endif %}")
+    drawn, counted = shown(sure, said("a", "Surely", "c", "Su"))
+    assert "<|im_start|>assistant\nSure⟦ly<|im_end|>⟧" in drawn
+    assert "<|im_start|>assistant\n⟦Su<|im_end|>⟧" in drawn
+    assert counted == STRAYS
