@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tokenreel.builder.page import report_page
 from tokenreel.builder.samples import samples_of
 from tokenreel.canonical import digest
 from tokenreel.errors import TokenreelError
@@ -93,6 +92,8 @@ def is_reported(path: Path) -> bool:
 
 def write_report(path: Path, report: Mapping[str, Any], *, tokenizer: Tokenizer) -> None:
     """Write both files, report.json last: where it is, the page is too."""
+    from tokenreel.builder.page import report_page  # a build begins without it
+
     store = open_store(path, layout="native")
     manifest = path / MANIFEST_NAME
     # When the store came to exist, whenever it is reported on.

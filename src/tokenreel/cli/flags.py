@@ -24,7 +24,6 @@ from typing import Any
 from tokenreel.config.hints import choices_of, hints_of, parts_of
 from tokenreel.config.sizes import parse_size
 from tokenreel.errors import ConfigError
-from tokenreel.text.chats.model_template import parse_argument
 
 
 def size_argument(text: str) -> int:
@@ -100,6 +99,8 @@ class _Named(argparse.Action):
     def __call__(
         self, parser: object, namespace: argparse.Namespace, values: Any, option: object = None
     ) -> None:
+        from tokenreel.text.chats.model_template import parse_argument  # few commands have chats
+
         try:
             name, value = parse_argument(values)
         except ConfigError as error:
