@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import shutil
+from pathlib import Path
 
 import pytest
 from tests.faults.crashing import Crash, CrashingFileSystem
@@ -22,6 +23,7 @@ from tests.rows.planning import (
 )
 
 from tokenreel.errors import WriteError
+from tokenreel.filesystem import FileSystem
 from tokenreel.store.store import Store
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
@@ -79,3 +81,22 @@ def test_rows_that_need_no_plan_are_made_in_memory_and_not_kept_elsewhere_when_t
     assert "the plan is not kept" in caplog.text and "No space left on device" in caplog.text
     assert not (place.root / "cache").exists()
     assert all_of(rows) == all_of(rows_of(chats, kind, cache=None))
+
+
+def test_a_plan_that_cannot_be_renamed_is_not_tried_again(store: Store) -> None:
+    disk = Unrenaming()
+    with pytest.raises(WriteError):
+        plan_of(store, filesystem=disk)
+    assert disk.num_renames == 1  # what is in the way would have been put aside otherwise
+    assert finished_plans(store.path) == {}
+
+
+class Unrenaming(FileSystem):
+    """A disk that fails whenever a folder is to get its name."""
+
+    num_renames = 0
+
+    def observe(self, operation: str, path: Path, *, target: Path | None = None) -> None:
+        if operation == "rename" and path.is_dir():
+            self.num_renames += 1
+            raise OSError(errno.EIO, "Input/output error")
