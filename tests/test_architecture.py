@@ -41,7 +41,7 @@ CORE = (
     "seeds.py",
     "native",
     "config",
-    "display.py",
+    "display",
     "canonical.py",
     "filesystem.py",
 )
