@@ -301,7 +301,9 @@ def test_bad_examples_and_fractions_say_what_is_wrong(tmp_path: Path) -> None:
         build(tmp_path / "a", [[]])
     with pytest.raises(InputError, match=r"message 1.*no known role.*'narrator'"):
         build(tmp_path / "a", [chat(("narrator", "x"))])
-    with pytest.raises(ConfigError, match=r"bad val_frac \(expected 0 <= val_frac < 1, got 1\.0\)"):
+    with pytest.raises(
+        ConfigError, match=r"not a fraction \(expected 0 <= val_frac < 1, got 1\.0\)"
+    ):
         build(tmp_path / "a", CHATS, val_frac=1.0)
     with pytest.raises(ConfigError, match="texts is one string, not many"):
         build_pretrain_cache(

@@ -8,17 +8,16 @@ before a token is written, because an .npy header comes first and declares them.
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
-from numpy.lib import format as npy_format
 
 from tokenreel.errors import ConfigError
 from tokenreel.filesystem import FileSystem, OutputFile
 from tokenreel.layouts.listing import SPLIT_NAMES
+from tokenreel.layouts.npy import npy_header
 from tokenreel.layouts.split_batches import Carried, document_batches
 from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.narrow import narrowed
@@ -152,7 +151,7 @@ class _FlatSplit:
         self._filesystem.make_dir(self._folder)
         file = self._filesystem.create(self._folder / name)
         if self._file_format == "npy":
-            file.write(_npy_header(self._room, self._dtype))
+            file.write(npy_header(self._room, self._dtype))
         return file
 
     def finish(self) -> None:
@@ -196,10 +195,3 @@ def _yaml_lines(content: Mapping[str, object], indent: str = "") -> Iterator[str
             yield from _yaml_lines(value, indent + "  ")
         else:
             yield f"{indent}{key}: {json.dumps(value)}\n"
-
-
-def _npy_header(count: int, dtype: np.dtype) -> bytes:
-    header = io.BytesIO()
-    fields = {"descr": dtype.str, "fortran_order": False, "shape": (count,)}
-    npy_format.write_array_header_1_0(header, fields)
-    return header.getvalue()

@@ -1,6 +1,6 @@
-"""The header of an .npy file, and nothing else of it.
+"""The header of an .npy file, and nothing else of it: read and written.
 
-The header is parsed from at most 64 KiB by numpy's own parser, the declared size
+It is parsed from at most 64 KiB by numpy's own parser, the declared size
 is compared with the file's before anything is mapped, and objects (that is,
 pickles) are refused always: there is no switch.
 """
@@ -19,6 +19,14 @@ from tokenreel.store.file_arrays import ArrayFile
 from tokenreel.store.open_options import FOREIGN_DTYPES
 
 HEADER_BYTES = 64 * 1024
+
+
+def npy_header(count: int, dtype: np.dtype) -> bytes:
+    """Return what stands before the items of a flat array."""
+    header = io.BytesIO()
+    facts = {"descr": dtype.str, "fortran_order": False, "shape": (count,)}
+    npy_format.write_array_header_1_0(header, facts)
+    return header.getvalue()
 
 
 def read_npy(path: Path, size: int) -> ArrayFile:

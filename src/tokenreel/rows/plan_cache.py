@@ -25,7 +25,6 @@ from tokenreel.rows.plan_file import (
     HEADER,
     VERSION,
     Columns,
-    Ledger,
     Plan,
     T,
     check_plan,
@@ -33,6 +32,7 @@ from tokenreel.rows.plan_file import (
     read_header,
     write_plan,
 )
+from tokenreel.rows.row_ledger import Ledger
 from tokenreel.store import derived
 from tokenreel.store.store import Store
 

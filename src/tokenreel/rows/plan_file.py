@@ -45,6 +45,7 @@ import numpy as np
 from tokenreel.canonical import canonical_bytes, digest, read_canonical
 from tokenreel.errors import DamageError, FormatError, StoreError, WriteError
 from tokenreel.filesystem import FileSystem, OutputFile, unique_name
+from tokenreel.rows.row_ledger import Ledger
 from tokenreel.rows.verified import check_bytes, load_columns
 from tokenreel.store.file_arrays import ArrayFile
 
@@ -55,7 +56,6 @@ ATTEMPTS = 5  # to take a name that other planners take and free as well
 
 T = TypeVar("T")
 Arrays = Mapping[str, np.ndarray]
-Ledger = dict[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,7 @@ from tokenreel.layouts.split_batches import Carried, document_batches
 from tokenreel.store.split import Split
 from tokenreel.store.writer import SHARD_BYTES
 from tokenreel.text.sources.mixed_files import FileSource
+from tokenreel.text.sources.named import num_validation
 from tokenreel.text.sources.source_protocol import TextSource
 
 logger = logging.getLogger(__name__)
@@ -173,19 +174,12 @@ def build_stub(builder: CacheBuilder, out: Path, *, about: Mapping[str, Any]) ->
 def choose_validation(num_documents: int, val_frac: float, *, seed: int) -> np.ndarray:
     """Return which documents are validation, in order: bool [num_documents].
 
-    They are val_frac of all, rounded; of two or more documents at least one, unless
-    val_frac is 0, and never all.
-
     >>> int(choose_validation(10, 0.2, seed=1).sum())
     2
     """
-    if not 0 <= val_frac < 1:
-        raise ConfigError("bad val_frac", expected="0 <= val_frac < 1", actual=val_frac)
-    count = round(num_documents * val_frac)
-    if val_frac:
-        count = min(max(count, 1), num_documents - 1)
+    count = num_validation(num_documents, val_frac)
     chosen = np.zeros(num_documents, bool)
-    chosen[torch_permutation(num_documents, seed)[: max(count, 0)]] = True
+    chosen[torch_permutation(num_documents, seed)[:count]] = True
     return chosen
 
 

@@ -12,14 +12,12 @@ so they are hard links where the file system has them, and cost nothing. Of chat
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy_format
 
 from tokenreel.errors import FormatError, WriteError
 from tokenreel.filesystem import FileSystem
@@ -30,6 +28,7 @@ from tokenreel.layouts.cache_sft import (
     TOKEN_DTYPE,
     TOKENS_SUFFIX,
 )
+from tokenreel.layouts.npy import npy_header
 from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.store.narrow import narrowed
 from tokenreel.store.shard import Shard
@@ -127,7 +126,7 @@ class SftCacheWriter:
             self._tokens[name].finish()
             offsets = np.concatenate([np.empty(0, INDEX_DTYPE), *self._offsets[name]])
             with self._filesystem.create(self._folder / f"{name}{INDEX_SUFFIX}") as index:
-                index.write(_npy_header(len(offsets)))
+                index.write(npy_header(len(offsets), INDEX_DTYPE))
                 index.write(offsets.astype(INDEX_DTYPE, copy=False))
                 index.sync()
 
@@ -135,13 +134,6 @@ class SftCacheWriter:
         """Let go of all files."""
         for file in self._tokens.values():
             file.close()
-
-
-def _npy_header(count: int) -> bytes:
-    header = io.BytesIO()
-    facts = {"descr": INDEX_DTYPE.str, "fortran_order": False, "shape": (count,)}
-    npy_format.write_array_header_1_0(header, facts)
-    return header.getvalue()
 
 
 def meta_bytes(meta: Mapping[str, Any]) -> bytes:

@@ -120,25 +120,33 @@ def named_source(name: str, **overrides: Any) -> TextSource:
 def split_files(
     files: Sequence[SourceFile], *, seed: int, val_frac: float
 ) -> tuple[list[SourceFile], list[SourceFile]]:
-    """Return (train, val), each in the order given: a keyed choice by name, file by file.
+    """Return (train, val), each in the order given: a keyed choice by name, file by file."""
 
-    The number of validation files is val_frac of all, rounded, and at least one where there
-    are two files or more and val_frac is not 0.
+    def key(file: SourceFile) -> int:
+        return derive_key("file split", seed, file.name)
+
+    num_val = num_validation(len(files), val_frac)
+    chosen = {file.name for file in sorted(files, key=key)[:num_val]}
+    train = [file for file in files if file.name not in chosen]
+    return train, [file for file in files if file.name in chosen]
+
+
+def num_validation(count: int, val_frac: float) -> int:
+    """Return how many of so many files or documents are validation, where they are counted off.
+
+    They are val_frac of all, rounded; of two or more at least one, unless val_frac is 0, and
+    never all.
+
+    >>> num_validation(10, 0.25), num_validation(3, 0.01), num_validation(2, 0.9)
+    (2, 1, 1)
     """
     if not 0 <= val_frac < 1:
         raise ConfigError(
             "val_frac is not a fraction", expected="0 <= val_frac < 1", actual=val_frac
         )
-    num_val = round(len(files) * val_frac)
-    if val_frac > 0 and len(files) > 1:
-        num_val = max(1, num_val)
-
-    def key(file: SourceFile) -> int:
-        return derive_key("file split", seed, file.name)
-
-    chosen = {file.name for file in sorted(files, key=key)[:num_val]}
-    train = [file for file in files if file.name not in chosen]
-    return train, [file for file in files if file.name in chosen]
+    if not val_frac or count < 2:
+        return 0
+    return min(max(round(count * val_frac), 1), count - 1)
 
 
 def _folder_source(name: str, chosen: NamedFolder, options: ReadOptions) -> TextSource:
