@@ -39,6 +39,20 @@ SAME_PAIR: dict[str, dict[str, Any]] = {
         "chosen": [USER, BLUE],
         "rejected": [USER, GREEN],
     },
+    "the prompt's messages, and again in both answers": {
+        "prompt": [USER],
+        "chosen": [USER, BLUE],
+        "rejected": [USER, GREEN],
+    },
+    "nulls, as Parquet has them": {
+        "chosen": [{**USER, "tool_calls": None}, {**BLUE, "tool_calls": None}],
+        "rejected": [USER, GREEN],
+    },
+    "nulls in repeated messages": {
+        "prompt": [USER],
+        "chosen": [{**USER, "name": None}, BLUE],
+        "rejected": [USER, {**GREEN, "name": None}],
+    },
     "a text and messages": {"prompt": USER["content"], "chosen": [BLUE], "rejected": [GREEN]},
     "messages and texts": {"prompt": [USER], "chosen": "It is blue.", "rejected": "It is green."},
     "ShareGPT": {
@@ -99,6 +113,8 @@ def test_a_labelled_completion_is_a_group_of_one(label: bool, expected: int) -> 
         ({"scores": [1, 3, 2.5]}, "bca"),
         ({"ranks": [2, 3, 1]}, "cab"),
         ({"scores": [1, 1, 5]}, "cab"),
+        ({"scores": [2**60, 2**60 + 1, 0.5]}, "bac"),  # the same as floats
+        ({"ranks": [10**400, -(10**400), 0]}, "bca"),  # no float is so large
     ],
 )
 @pytest.mark.parametrize("key", ["answers", "responses"])
@@ -165,11 +181,58 @@ BAD: dict[str, tuple[Any, str]] = {
         "field 'chosen': an answer without a message of the assistant",
     ),
     "label of text": ({"prompt": "a", "completion": "b", "label": "yes"}, "field 'label'"),
-    "no label": ({"prompt": "a", "completion": "b"}, "field 'label': not a label"),
+    "no label": (
+        {"prompt": "a", "completion": "b"},
+        "field 'label': a completion without a label (expected true (desirable) or false, "
+        "got prompt, completion); build prompts and completions without labels with chat=True",
+    ),
+    "label of a number": (
+        {"prompt": "a", "completion": "b", "label": 1},
+        "field 'label': not a label (expected true (desirable) or false, got a number, '1'); "
+        "write it as true or false",
+    ),
+    "stepwise": (
+        {"prompt": "a", "completions": ["b", "c"], "labels": [True, False]},
+        "labels of single steps (stepwise supervision) are not read",
+    ),
+    "prompt alone": ({"prompt": "a"}, "build prompts without answers with prompts=True"),
+    "nulls": (
+        {"prompt": "a", "chosen": None, "rejected": None},
+        "got prompt, chosen (null), rejected (null)",
+    ),
+    "another record": ({"question": "a"}, "name the field that holds the record with text_key"),
+    "silent message": (
+        {"prompt": [USER], "chosen": [BLUE], "rejected": [{"role": "assistant", "content": ""}]},
+        "field 'rejected': an empty answer; leave the record out",
+    ),
+    "one whole conversation beside a text": (
+        {"prompt": USER["content"], "chosen": [USER, BLUE], "rejected": [GREEN]},
+        "only one of chosen and rejected repeats the prompt",
+    ),
+    "one whole conversation beside messages": (
+        {"prompt": [USER], "chosen": [BLUE], "rejected": [USER, GREEN]},
+        "or neither, got rejected does",
+    ),
+    "nothing behind the prompt": (
+        {"prompt": [USER, BLUE], "chosen": [USER, BLUE], "rejected": [USER, BLUE]},
+        "field 'chosen': an empty answer",
+    ),
     "no prompt": ({"completion": "b", "label": True}, "field 'prompt': no prompt"),
     "one answer": ({"prompt": "a", "answers": ["b"]}, "field 'answers': not a list of answers"),
     "empty answer": ({"prompt": "a", "answers": ["b", ""]}, "'answers[1]': an empty answer"),
     "scores": ({"prompt": "a", "answers": ["b", "c"], "scores": [1]}, "field 'scores'"),
+    "many answers": (
+        {"prompt": "a", "answers": ("b",) * 257},
+        "(expected a list of 2 to 256, got a list of 257)",
+    ),
+    "score that is none": (
+        {"prompt": "a", "answers": ["b", "c"], "scores": [1, float("nan")]},
+        "field 'scores[1]': not a number (expected a finite number, got 'nan')",
+    ),
+    "rank that is none": (
+        {"prompt": "a", "answers": ["b", "c"], "ranks": [True, 2]},
+        "field 'ranks[0]': not a number",
+    ),
     "both": (
         {"prompt": "a", "answers": ["b", "c"], "scores": [1, 2], "ranks": [1, 2]},
         "scores and ranks",
@@ -186,6 +249,21 @@ def test_what_is_no_group_is_refused_by_file_line_and_field(record: Any, message
     with pytest.raises(InputError) as caught:
         read_group(record, PLACE)
     assert message in str(caught.value) and "pairs.jsonl:7" in str(caught.value)
+
+
+def test_messages_that_cannot_be_compared_for_their_depth_are_refused() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    asked = [{**USER, "given": deep}]
+    with pytest.raises(InputError, match=r"pairs.jsonl:7: the record is nested too deeply"):
+        read_group({"chosen": [*asked, BLUE], "rejected": [*asked, GREEN]}, PLACE)
+
+
+def test_a_record_of_several_shapes_is_read_as_the_pair_it_has() -> None:
+    ranked = {"prompt": "?", "answers": ["a", "b"], "completion": "c", "label": True}
+    assert said(read_group({**ranked, **SAME_PAIR["texts"]})) == SKY
+    assert read_group(ranked).labels == (NO_LABEL, NO_LABEL)
 
 
 GROUPS = [

@@ -1,19 +1,25 @@
 """Records of preferences, read as groups: answers to one prompt, and what is thought of each.
 
     chosen, rejected     a pair; the prompt in `prompt`, or what both begin with
-    completion, label    one answer, true: desirable, false: undesirable
     answers, responses   a list, the best first; or with `scores` (the highest is the best) or
                          `ranks` (the lowest is)
+    completion, label    one answer, true: desirable, false: undesirable
 
-Prompts and answers are texts or lists of messages, as TRL has them. Beside them stand `system`,
-`history` and `tools`, as in a chat (shapes.py). A text is the message of the user, or of the
-assistant. Without a `prompt`, or with one that is a text where the answers are conversations
-that begin with another's message, the prompt is what `chosen` and `rejected` have in common:
-messages, as TRL has it, or whole words, where TRL takes letters. A token of which half is prompt
-could not be trained, and DPO's loss is the same, since what both answers begin with cancels out.
+A record with several of these is read by the first of them. Prompts and answers are texts or
+lists of messages, as TRL has them. Beside them stand `system`, `history` and `tools`, as in a
+chat (shapes.py). A text is the message of the user, or of the assistant.
+
+Datasets repeat the prompt inside their answers: without a `prompt`, or with one that is a text
+where the answers are conversations that somebody else than the assistant begins, the prompt is
+what `chosen` and `rejected` have in common; where `prompt` is a list of messages that both
+answers begin with, the answers are what follows. In common are whole messages, as TRL has it, or
+of texts whole words, where TRL takes letters: a token of which half is prompt could not be
+trained, and DPO's loss is the same, since what both answers begin with cancels out. Messages are
+the same whether a field is null or missing, because Parquet fills what is missing with nulls.
 
 The promise: a record becomes a group, or an InputError that names file, line and field; nothing
-is guessed. Only answers weigh; what a prompt says of its own weight is not asked.
+is guessed. Only answers weigh; what a prompt says of its own weight is not asked. An answer in
+which the assistant says nothing is refused: it would teach silence.
 """
 
 from __future__ import annotations
@@ -24,10 +30,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from tokenreel.text.chats.messages import Chat, Place, type_name
-from tokenreel.text.chats.shapes import UNKNOWN, read_answer
+from tokenreel.errors import InputError
+from tokenreel.text.chats.messages import Chat, Place, shorten, type_name
+from tokenreel.text.chats.shapes import ROLE_NAMES, UNKNOWN, read_answer
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.turns import MAX_ANSWERS, NO_LABEL, PREFERRED, REJECTED
 
@@ -70,6 +75,13 @@ def read_group(record: object, provenance: Provenance = UNKNOWN) -> Group:
     place = Place(provenance=provenance)
     if not isinstance(record, Mapping):
         raise place.error("not a group of answers", expected="an object", actual=type_name(record))
+    try:
+        return _read(record, place)
+    except RecursionError:  # while messages were compared
+        raise place.error("the record is nested too deeply", remedy="leave it out") from None
+
+
+def _read(record: Mapping, place: Place) -> Group:
     if record.get("chosen") is not None or record.get("rejected") is not None:
         return _read_pair(record, place)
     listed = next((name for name in LISTS if record.get(name) is not None), None)
@@ -78,35 +90,71 @@ def read_group(record: object, provenance: Provenance = UNKNOWN) -> Group:
     if record.get("completion") is not None:
         return _read_labelled(record, place)
     raise place.error(
-        "no known shape of preferences",
-        expected=SHAPES,
-        actual=", ".join(map(str, record)) or "no keys",
-        remedy="name the field that holds the record with text_key",
+        "no known shape of preferences", expected=SHAPES, actual=_keys(record), remedy=_hint(record)
     )
+
+
+def _hint(record: Mapping) -> str:
+    """Return what to do with a record of another shape than preferences have."""
+    if record.get("completions") is not None:
+        return "labels of single steps (stepwise supervision) are not read"
+    if any(record.get(name) is not None for name in ("messages", "conversations", "instruction")):
+        return "build chats with chat=True"
+    if record.get("prompt") is not None:
+        return "build prompts without answers with prompts=True"
+    return "name the field that holds the record with text_key"
+
+
+def _keys(record: Mapping) -> str:
+    keys = [f"{name} (null)" if value is None else str(name) for name, value in record.items()]
+    return ", ".join(keys) or "no keys"
 
 
 def _read_pair(record: Mapping, place: Place) -> Group:
     chosen, rejected = (
         _answer(record.get(name), place.at(name)) for name in ("chosen", "rejected")
     )
-    prompt = record.get("prompt")
     if type_name(chosen) != type_name(rejected):
         raise place.at("rejected").error(
             "chosen and rejected are of different kinds",
             expected=f"{type_name(chosen)}, as chosen is",
             actual=type_name(rejected),
         )
-    if prompt is None or (isinstance(prompt, str) and _is_whole(chosen) and _is_whole(rejected)):
+    prompt = record.get("prompt")
+    repeated = _repeats(chosen, prompt)
+    if repeated != _repeats(rejected, prompt):
+        raise place.at("rejected").error(
+            "only one of chosen and rejected repeats the prompt",
+            expected="both of them to begin with the prompt, or neither",
+            actual=f"{'chosen' if repeated else 'rejected'} does",
+        )
+    if repeated and not isinstance(prompt, str):
+        start = len(prompt or ())
+        chosen, rejected = chosen[start:], rejected[start:]
+    elif prompt is None or repeated:
         prompt, chosen, rejected = _split_prompt(chosen, rejected, place)
     answers = {"chosen": chosen, "rejected": rejected}
     return _group(record, place, prompt, answers, labels=(PREFERRED, REJECTED))
 
 
-def _is_whole(answer: Sequence[Any]) -> bool:
-    """Tell whether an answer is a conversation that somebody else than the assistant begins."""
+def _repeats(answer: Sequence[Any], prompt: object) -> bool:
+    """Tell whether an answer is a conversation that has the prompt, text or messages, in it."""
     if isinstance(answer, str) or not answer or not isinstance(answer[0], Mapping):
         return False
-    return (answer[0].get("role") or answer[0].get("from")) not in ("assistant", "gpt", "model")
+    if isinstance(prompt, str):
+        said = answer[0].get("role") or answer[0].get("from")
+        role = ROLE_NAMES.get(said) if isinstance(said, str) else None
+        return role not in (None, "assistant")
+    if not isinstance(prompt, (list, tuple)) or not prompt:
+        return False
+    return _without_nulls(answer[: len(prompt)]) == _without_nulls(prompt)
+
+
+def _without_nulls(value: object) -> object:
+    """Return a value without the fields that are null, at any depth; lists for tuples."""
+    if isinstance(value, Mapping):
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _split_prompt(
@@ -116,8 +164,11 @@ def _split_prompt(
 
     Of texts these are whole words; a blank between prompt and answers goes with the answers.
     """
-    shorter = min(len(chosen), len(rejected))
-    common = next((i for i in range(shorter) if chosen[i] != rejected[i]), shorter - 1)
+    one, other = chosen, rejected
+    if not isinstance(chosen, str):
+        one, other = ([_without_nulls(item) for item in side] for side in (chosen, rejected))
+    shorter = min(len(one), len(other))
+    common = next((i for i in range(shorter) if one[i] != other[i]), shorter - 1)
     if isinstance(chosen, str):
         begun = len(re.split(r"\s", chosen[:common])[-1])  # letters of a word that differs later
         if begun < common:
@@ -126,16 +177,26 @@ def _split_prompt(
         raise place.error(
             "the prompt cannot be told: chosen and rejected do not begin alike",
             expected="the key prompt, or answers with a common beginning",
-            actual="another first message" if isinstance(chosen, list) else "another first letter",
+            actual="another first letter" if isinstance(chosen, str) else "another first message",
         )
     return chosen[:common], chosen[common:], rejected[common:]
 
 
 def _read_labelled(record: Mapping, place: Place) -> Group:
     label = record.get("label")
+    if label is None:
+        raise place.at("label").error(
+            "a completion without a label",
+            expected="true (desirable) or false",
+            actual=_keys(record),
+            remedy="build prompts and completions without labels with chat=True",
+        )
     if not isinstance(label, bool):
         raise place.at("label").error(
-            "not a label", expected="true (desirable) or false", actual=type_name(label)
+            "not a label",
+            expected="true (desirable) or false",
+            actual=f"{type_name(label)}, {shorten(str(label))}",
+            remedy="write it as true or false",
         )
     answers = {"completion": record["completion"]}
     prompt = _prompt(record, place)
@@ -148,12 +209,17 @@ def _read_ranked(record: Mapping, place: Place, listed: str) -> Group:
         raise place.at(listed).error(
             "not a list of answers",
             expected=f"a list of 2 to {MAX_ANSWERS}",
-            actual=f"{len(answers)}" if isinstance(answers, list) else type_name(answers),
+            actual=_size(answers),
         )
     order = _order(record, place, len(answers))
     named = {f"{listed}[{number}]": answers[number] for number in order}
     prompt = _prompt(record, place)
     return _group(record, place, prompt, named, labels=(NO_LABEL,) * len(answers))
+
+
+def _size(value: object) -> str:
+    is_list = isinstance(value, (list, tuple))
+    return f"a list of {len(value)}" if is_list else type_name(value)  # type: ignore[arg-type]
 
 
 def _order(record: Mapping, place: Place, count: int) -> list[int]:
@@ -164,18 +230,25 @@ def _order(record: Mapping, place: Place, count: int) -> list[int]:
     name, values = given[0], record[given[0]]
     if len(given) == 2:
         raise place.error("scores and ranks of the same answers", remedy="leave out one of them")
-    if (
-        not isinstance(values, (list, tuple))
-        or len(values) != count
-        or not all(isinstance(v, (int, float)) and math.isfinite(v) for v in values)
-    ):
+    if not isinstance(values, (list, tuple)) or len(values) != count:
         raise place.at(name).error(
             f"not the {name} of the answers",
             expected=f"a list of {count} numbers",
-            actual=f"a list of {len(values)}" if isinstance(values, list) else type_name(values),
+            actual=_size(values),
         )
-    keys = -np.asarray(values, np.float64) if name == "scores" else np.asarray(values, np.float64)
-    return np.argsort(keys, kind="stable").tolist()
+    for number, value in enumerate(values):
+        if not _is_number(value):
+            raise place.at(f"{name}[{number}]").error(
+                "not a number", expected="a finite number", actual=shorten(str(value))
+            )
+    best_first = -1 if name == "scores" else 1
+    return sorted(range(count), key=lambda number: best_first * values[number])
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, int):  # of any size: it is compared, never made a float
+        return not isinstance(value, bool)
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def _group(
@@ -186,24 +259,21 @@ def _group(
     *,
     labels: tuple[int, ...],
 ) -> Group:
-    chats = tuple(
-        read_answer(
-            record,
-            _answer(answer, place.at(field)),
-            prompt=prompt,
-            field=field,
-            provenance=place.provenance,
-        )
-        for field, answer in answers.items()
-    )
-    return Group(answers=chats, labels=labels)
+    chats = []
+    for field, value in answers.items():
+        answer = _answer(value, place.at(field))
+        chat = read_answer(record, answer, prompt=prompt, field=field, provenance=place.provenance)
+        said = chat.messages[-1:] if isinstance(answer, str) else chat.messages[-len(answer) :]
+        spoken = [item for item in said if item.role == "assistant"]
+        if not any(item.content or item.calls or item.reasoning for item in spoken):
+            raise _empty(place.at(field))
+        chats.append(chat)
+    return Group(answers=tuple(chats), labels=labels)
 
 
 def _prompt(record: Mapping, place: Place) -> object:
     if record.get("prompt") is None:
-        raise place.at("prompt").error(
-            "no prompt", expected=SHAPES, actual=", ".join(map(str, record))
-        )
+        raise place.at("prompt").error("no prompt", expected=SHAPES, actual=_keys(record))
     return record["prompt"]
 
 
@@ -214,5 +284,9 @@ def _answer(answer: object, place: Place) -> Sequence[Any]:
             "no answer", expected="a text or a list of messages", actual=type_name(answer)
         )
     if not answer:
-        raise place.error("an empty answer", remedy="leave the record out")
+        raise _empty(place)
     return answer
+
+
+def _empty(place: Place) -> InputError:
+    return place.error("an empty answer", remedy='leave the record out, or pass on_bad="skip"')
