@@ -3,101 +3,49 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
 
 from rich.console import Console
 from rich.markup import escape
 
-from tokenreel.cli.flags import size_argument
+from tokenreel.cli.flags import add_flags, meaning_of, size_argument
 from tokenreel.cli.output import emit, printable, size
-from tokenreel.config.sizes import SIZE_HELP
 from tokenreel.progress import bars
 from tokenreel.text.chats.templates import BUILT_IN, CHATML, load_template, specials_for
 from tokenreel.text.tokenizers import Tokenizer, load_tokenizer
-from tokenreel.text.tokenizers.train import (
-    DEFAULT_ROUND_TO,
-    DEFAULT_SAMPLE_BYTES,
-    DEFAULT_VOCAB_SIZE,
-    SUFFIXES,
-    Trained,
-    train_tokenizer,
-)
+from tokenreel.text.tokenizers.train import Trained, train_tokenizer
+from tokenreel.text.tokenizers.training_settings import TokenizerTraining
 
+# The first are words, Python's alone or spelled otherwise here.
+OWN_FLAGS = ("sources", "texts", "chats", "progress", "sample_bytes", "specials")
 ALL = "all"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
+    """Add the arguments of the command: the settings of the training."""
+    by_name = {item.name: item for item in fields(TokenizerTraining)}
+    parser.add_argument("sources", nargs="+", help=meaning_of(by_name["sources"]))
+    flags = add_flags(parser, TokenizerTraining, left_out=OWN_FLAGS)
     parser.add_argument(
-        "sources",
-        nargs="+",
-        help="files of text, JSONL or Parquet, folders, globs, hf:owner/name, or a named source",
-    )
-    parser.add_argument(
-        "--out",
-        required=True,
-        help="the file to write: .json for byte-level BPE, .model for SentencePiece",
-    )
-    _add_reading(parser.add_argument_group("reading"))
-    _add_vocabulary(parser.add_argument_group("the vocabulary"))
-
-
-def _add_reading(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--text-key",
-        help='field of the text, or of the chat (default: "text"; of chats the whole record)',
-    )
-    group.add_argument(
-        "--chat",
-        action="store_true",
-        help="records are chats; the text of all turns is learned from",
-    )
-    group.add_argument(
-        "--on-bad",
-        choices=("error", "skip"),
-        default="error",
-        help="what to do with a record that cannot be used (default: error)",
-    )
-    group.add_argument(
         "--sample-bytes",
         type=_sample_argument,
-        default=DEFAULT_SAMPLE_BYTES,
+        default=by_name["sample_bytes"].default,
         metavar="SIZE",
-        help="if there is more text, take so much of it, evenly from all files (default: 200M); "
-        f'{SIZE_HELP}, or "{ALL}"',
+        help=meaning_of(by_name["sample_bytes"]).replace("None", ALL),
     )
-
-
-def _add_vocabulary(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--kind", choices=sorted(SUFFIXES), help="default: as the ending of --out says"
-    )
-    group.add_argument(
-        "--vocab-size",
-        type=int,
-        default=DEFAULT_VOCAB_SIZE,
-        metavar="IDS",
-        help="how many ids there are, control tokens included (default: %(default)s)",
-    )
-    group.add_argument(
-        "--round-to",
-        type=int,
-        default=DEFAULT_ROUND_TO,
-        metavar="IDS",
-        help="round that up to a multiple, which is faster to compute with; what it adds is "
-        "learned too (default: %(default)s; 1: do not round)",
-    )
-    group.add_argument(
+    parser.add_argument(
         "--template",
         metavar="NAME|FILE",
         help="have the control tokens of this chat template, and one to end documents "
         f"({', '.join(BUILT_IN)}, or a .toml file; default: chatml)",
     )
-    group.add_argument(
+    parser.add_argument(
         "--special",
         action="append",
         metavar="STRING",
         help="have this control token; repeat for more, in place of those of a template",
     )
+    parser.set_defaults(settings=flags)
 
 
 def _sample_argument(text: str) -> int | None:
@@ -110,16 +58,10 @@ def run(args: argparse.Namespace) -> int:
     with bars(quiet=args.quiet) as progress:
         trained = train_tokenizer(
             args.sources,
-            out=args.out,
-            kind=args.kind,
-            vocab_size=args.vocab_size,
-            round_to=args.round_to,
             specials=args.special or specials_for(template),
-            text_key=args.text_key,
-            chat=args.chat,
-            on_bad=args.on_bad,
             sample_bytes=args.sample_bytes,
             progress=progress,
+            **{name: getattr(args, name) for name in args.settings},
         )
     tokenizer = load_tokenizer(args.out, engine="reference")
     result = {

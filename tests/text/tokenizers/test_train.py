@@ -199,7 +199,7 @@ def test_text_that_cannot_be_used_is_an_error_and_writes_nothing(
         ({"out": "t.bin"}, r"t\.bin: the ending .*\.json for byte-level BPE.*got \.bin"),
         ({"vocab_size": 200}, r"bytes and control tokens alone are 260 \(expected more than 260"),
         ({"vocab_size": 0, "round_to": 512}, "expected more than 260, got 0"),
-        ({"round_to": 0}, r"multiple of this .*round_to of 1 or more, got 0"),
+        ({"round_to": 0}, r"bad round_to \(expected >= 1, got 0\)"),
         ({"specials": ["<a>", "<a>"]}, "control tokens must differ"),
         ({"specials": "<a>"}, r"bad specials \(expected a list, each a string, got '<a>'"),
         ({"on_bad": "ignore"}, r"bad on_bad \(expected 'error' or 'skip', got 'ignore'"),

@@ -24,18 +24,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, cast
 
-from tokenreel.config.keywords import check_keywords
-from tokenreel.config.sizes import parse_size
+from tokenreel.config.keywords import takes_settings
 from tokenreel.errors import ConfigError, EmptyError, ExistsError, MissingExtraError
 from tokenreel.filesystem import LOCAL, unique_name
-from tokenreel.progress import SILENT, Progress, shown
-from tokenreel.text.sources.open import Spec
+from tokenreel.progress import Progress, shown
 from tokenreel.text.sources.record import Skipped
-from tokenreel.text.tokenizers.specials import DEFAULT_SPECIALS
+from tokenreel.text.tokenizers.training_settings import Kind, TokenizerTraining
 from tokenreel.text.tokenizers.training_text import (
     LINE_CHARACTERS,
     Reading,
@@ -44,11 +41,7 @@ from tokenreel.text.tokenizers.training_text import (
     read_sources,
 )
 
-Kind = Literal["sentencepiece", "bpe"]
 SUFFIXES: dict[str, str] = {"sentencepiece": ".model", "bpe": ".json"}
-DEFAULT_VOCAB_SIZE = 16_000
-DEFAULT_ROUND_TO = 128
-DEFAULT_SAMPLE_BYTES = 200_000_000
 _REPORTED_LINES = 1_000  # to report every line would take longer than to count its words
 FIXED_IDS = {"sentencepiece": 257, "bpe": 256}  # the bytes, and the unknown piece
 
@@ -76,54 +69,9 @@ class Trained:
     skipped: Skipped
 
 
-@check_keywords
-def train_tokenizer(
-    sources: Spec | None = None,
-    *,
-    out: str | PathLike[str],
-    texts: Iterable[str] | None = None,
-    chats: Iterable[Any] | None = None,
-    kind: Kind | None = None,
-    vocab_size: int = DEFAULT_VOCAB_SIZE,
-    round_to: int = DEFAULT_ROUND_TO,
-    specials: Sequence[str] = DEFAULT_SPECIALS,
-    text_key: str | None = None,
-    chat: bool = False,
-    on_bad: Literal["error", "skip"] = "error",
-    sample_bytes: int | str | None = DEFAULT_SAMPLE_BYTES,
-    progress: bool | Progress = SILENT,
-) -> Trained:
+@takes_settings(TokenizerTraining)
+def train_tokenizer(settings: TokenizerTraining) -> Trained:
     """Train a tokenizer and write it to `out`, whole or not at all.
-
-    sources
-        a path or a list of them (files of text, JSONL or Parquet, folders, globs,
-        `hf:owner/name`), or what else `tokenreel.build` reads: a data frame, a dataset
-    out
-        the file to write; it must not be there yet
-    texts, chats
-        documents or chats in memory, any iterable of them, in place of `sources`
-    kind
-        "bpe" or "sentencepiece"; None: as the ending of `out` says, .json or .model
-    vocab_size
-        how many ids there are, control tokens included, before rounding
-    round_to
-        the number of ids is rounded up to a multiple of this; 1: it is not
-    specials
-        the control tokens, in the order of their ids
-    text_key
-        the field of a record that holds its text, or its chat (default: "text"; of chats the
-        whole record)
-    chat
-        True: records are chats, in any shape that `tokenreel.build` reads; the text of all
-        their turns, tool calls and tool schemas is learned from
-    on_bad
-        "error" stops at the first record that cannot be used, "skip" counts it and goes on
-    sample_bytes
-        if there is more text than this, in bytes or such as "50M", so much is taken evenly from
-        all of it; None: all
-    progress
-        is told how much was read, and which part of the training has begun; True: a bar in a
-        terminal or notebook
 
     Returns a Trained: the path, kind and vocab_size of the tokenizer, how much text it was
     trained on, and what was skipped; `load_tokenizer` opens the file.
@@ -134,22 +82,14 @@ def train_tokenizer(
     >>> train_tokenizer(texts=[text], out=out, vocab_size=300).vocab_size
     384
     """
-    path = Path(out)
-    kind = kind or _kind_of(path)
-    size = _rounded(vocab_size, round_to)
-    _require_sense(path, kind=kind, vocab_size=vocab_size, size=size, specials=specials)
-    if sample_bytes is not None:
-        sample_bytes = parse_size(sample_bytes, name="sample_bytes")
-    reading = Reading(
-        text_key=text_key,
-        is_chat=chat or chats is not None,
-        on_bad=on_bad,
-        sample_bytes=sample_bytes,
-    )
+    path, round_to, specials = Path(settings.out), settings.round_to, settings.specials
+    kind = settings.kind or _kind_of(path)
+    size = -(-settings.vocab_size // round_to) * round_to
+    _require_sense(path, kind=kind, vocab_size=settings.vocab_size, size=size, specials=specials)
     train = {"sentencepiece": train_sentencepiece, "bpe": train_bpe}[kind]
-    with shown(progress) as bar:
+    with shown(settings.progress) as bar:
         # Read before training: an error of ours would not come out of the libraries as it is.
-        text = _read(sources, texts, chats, reading, bar)
+        text = _read(settings, bar)
         stop = threading.Event()
         lines = _fed(text, bar, stop)
         model = _interruptible(
@@ -248,13 +188,8 @@ def _too_little_text(learned: int, *, vocab_size: int, round_to: int) -> ConfigE
     )
 
 
-def _read(
-    sources: Spec | None,
-    texts: Iterable[str] | None,
-    chats: Iterable[Any] | None,
-    reading: Reading,
-    progress: Progress,
-) -> TrainingText:
+def _read(settings: TokenizerTraining, progress: Progress) -> TrainingText:
+    sources, texts, chats = settings.sources, settings.texts, settings.chats
     given = {"sources": sources, "texts": texts, "chats": chats}
     named = [name for name, value in given.items() if value is not None]
     if len(named) != 1:
@@ -263,6 +198,12 @@ def _read(
             expected="sources, texts=… or chats=…",
             actual=" and ".join(named) or "none",
         )
+    reading = Reading(
+        text_key=settings.text_key,
+        is_chat=settings.chat or chats is not None,
+        on_bad=settings.on_bad,
+        sample_bytes=cast("int | None", settings.sample_bytes),  # a size is a number by now
+    )
     held = texts if texts is not None else chats
     if isinstance(held, (str, bytes)):
         raise ConfigError(f"bad {named[0]}", expected="a list of them", actual="one string")
@@ -326,16 +267,6 @@ def _kind_of(out: Path) -> Kind:
             actual=out.suffix or "no ending",
         )
     return kinds[out.suffix]
-
-
-def _rounded(vocab_size: int, round_to: int) -> int:
-    if round_to < 1:
-        raise ConfigError(
-            "a vocabulary cannot be rounded to a multiple of this",
-            expected="round_to of 1 or more",
-            actual=round_to,
-        )
-    return -(-vocab_size // round_to) * round_to
 
 
 def _require_sense(
