@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,12 @@ from tokenreel.inspect.repair import repair_store
 from tokenreel.inspect.verify import verify_store
 from tokenreel.layouts.convert import convert
 from tokenreel.store.document_batch import DocumentBatch, join_documents
-from tokenreel.store.document_records import MAX_RECORD_BYTES, Records, record_json
+from tokenreel.store.document_records import (
+    MAX_RECORD_BYTES,
+    MAX_RECORD_DEPTH,
+    Records,
+    record_json,
+)
 
 RECORDS: list[dict[str, Any]] = [
     {"answer": "4", "verifier": {"tolerance": 1e-9, "kinds": ["int", None, True]}},
@@ -68,10 +75,13 @@ def test_records_are_part_of_the_fingerprint(tmp_path: Path) -> None:
     assert open_store(write(tmp_path / "c", [{"answer": 1}])).fingerprint == first
 
 
-def test_the_order_of_keys_makes_no_other_store(tmp_path: Path) -> None:
-    first = write(tmp_path / "a", [{"x": 1, "y": {"p": 1, "q": 2}}])
-    second = write(tmp_path / "b", [{"y": {"q": 2, "p": 1}, "x": 1}])
-    assert open_store(first).fingerprint == open_store(second).fingerprint
+def test_keys_come_back_in_their_order(tmp_path: Path) -> None:
+    record = {"y": {"q": 2, "p": 1}, "x": [{"b": 1, "a": 2}]}
+    path = write(tmp_path / "s", [record])
+    assert json.dumps(read(path)[0]) == json.dumps(record)
+    assert verify_store(path).ok
+    convert(path, tmp_path / "t")
+    assert json.dumps(read(tmp_path / "t")[0]) == json.dumps(record)
 
 
 def test_a_document_on_several_shards_has_its_record_once(tmp_path: Path) -> None:
@@ -189,7 +199,10 @@ def test_a_manifest_that_says_records_are_not_kept_is_refused(tmp_path: Path) ->
         ({"a": float("nan")}, "field 'a' cannot be written as JSON"),
         ({"a": {1: 2}}, "field 'a' has a key that is not a string"),
         ({"a": {None: 2}}, "field 'a' has a key that is not a string"),
-        ({1: "a"}, "a key of a document's record is not a string"),
+        ({1: "a"}, "the record of a document has a key that is not a string"),
+        ({(1, 2): "a"}, "the record of a document has a key that is not a string"),
+        ({"": {2: 3}}, "field '' has a key that is not a string .*got 2, int"),
+        ({"b": 1, "a": 10**5000}, "field 'a' cannot be written as JSON"),
         ({"a": b"bytes"}, "field 'a' cannot be written as JSON"),
         ({"a": "\ud800"}, "field 'a' cannot be written as JSON"),
         ([1], "the record of a document is not an object"),
@@ -201,6 +214,25 @@ def test_what_json_cannot_say_is_refused_with_the_name_of_the_field(
 ) -> None:
     with pytest.raises(InputError, match=message):
         record_json(record)
+
+
+def nested(depth: int) -> dict[str, Any]:
+    """Return a record of so many objects and lists in each other."""
+    value: Any = 7
+    for _ in range(depth - 1):
+        value = [value]
+    return {"a": value}
+
+
+def test_a_record_is_kept_only_if_it_can_be_read_where_calls_are_deep(tmp_path: Path) -> None:
+    def below(calls: int, act: Callable[[], Any]) -> Any:
+        return act() if calls == 0 else below(calls - 1, act)
+
+    path = write(tmp_path / "s", [nested(MAX_RECORD_DEPTH)])
+    assert below(500, lambda: read(path)) == [nested(MAX_RECORD_DEPTH)]
+    for depth in (MAX_RECORD_DEPTH + 1, 900, 100_000):
+        with pytest.raises(InputError, match=r"field 'a'.*(too deeply|recursion depth)"):
+            record_json(nested(depth))
 
 
 def test_a_record_of_the_largest_size_is_kept() -> None:
@@ -243,9 +275,10 @@ def test_taking_cutting_and_joining_records_is_that_of_lists(
     plain = [{} if value is None else value for value in values]
     records = Records.of(values)
     assert list(records) == plain
-    start = data.draw(st.integers(0, len(values)))
-    stop = data.draw(st.integers(start, len(values)))
-    assert list(records[start:stop]) == plain[start:stop]
+    start, stop = data.draw(st.integers(-7, 7)), data.draw(st.integers(-7, 7) | st.none())
+    step = data.draw(st.sampled_from([None, 1, 2, -1, -3]))
+    assert list(records[start:stop:step]) == plain[start:stop:step]
+    assert len(records[start:stop:step]) == len(plain[start:stop:step])
     order = data.draw(st.lists(st.integers(0, max(len(values) - 1, 0)), max_size=5))
     if values:
         assert list(records.take(np.array(order, np.int64))) == [plain[i] for i in order]

@@ -1,14 +1,17 @@
 """What else is known of each document, as JSON: the answer to a prompt, a verifier's arguments.
 
     .records   offsets u64 [documents + 1] into the other
-    .objects   canonical JSON, one object per document, end to end
+    .objects   JSON in one spelling, one object per document, end to end
 
-Tokens are the prompt; the record is the rest, which no model reads and a reward needs. Two files,
-so that both are written as documents arrive: offsets in front of the text would be known at the
-end of the shard alone.
+Tokens are the prompt; the record is the rest, which no model reads and a reward needs. It is given
+back as it came: types of JSON, integers of any size, the order of keys. The spelling is that of
+canonical.py, with keys in the order of the record instead of sorted. Two files, so that both are
+written as documents arrive: offsets in front of the text would be known at the end of the shard
+alone.
 `Records` are such objects on their way: two arrays, which become objects only where somebody
-looks (some 3 µs each). A document has at most 1 MiB of it: what is larger belongs into a file of
-its own, whose name the record can hold.
+looks (some 3 µs each). A document has at most 1 MiB of it, nested 256 deep: what is larger belongs
+into a file of its own, whose name the record can hold; what is deeper could be written here and
+not be read where the stack of calls is deep already.
 """
 
 from __future__ import annotations
@@ -21,11 +24,11 @@ from typing import Any, overload
 
 import numpy as np
 
-from tokenreel.canonical import canonical_json
 from tokenreel.errors import DamageError, InputError
 
 OFFSET = np.dtype("<u8")
 MAX_RECORD_BYTES = 1 << 20
+MAX_RECORD_DEPTH = 256  # of objects and lists in each other; Python's json gives up at about 990
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -37,7 +40,7 @@ class Records(Sequence[dict[str, Any]]):
 
     >>> records = Records.of([{"answer": 4}, {}, {"b": [1.5, None], "a": "é"}])
     >>> records[2], records.take(np.array([2, 0]))[1], len(records[1:])
-    ({'a': 'é', 'b': [1.5, None]}, {'answer': 4}, 2)
+    ({'b': [1.5, None], 'a': 'é'}, {'answer': 4}, 2)
     """
 
     text: np.ndarray
@@ -64,7 +67,10 @@ class Records(Sequence[dict[str, Any]]):
     def __getitem__(self, number: slice) -> Records: ...
     def __getitem__(self, number: int | slice) -> dict[str, Any] | Records:
         if isinstance(number, slice):
-            start, stop, _ = number.indices(len(self))
+            start, stop, step = number.indices(len(self))
+            if step != 1:
+                return self.take(np.arange(start, stop, step))
+            stop = max(start, stop)
             return Records(text=self.text, offsets=self.offsets[start : stop + 1], where=self.where)
         return parse_record_json(self.spelled(number), where=self.where, number=number)
 
@@ -103,10 +109,10 @@ def check_records(offsets: np.ndarray, *, num_bytes: int, where: Path) -> None:
 
 
 def record_json(value: Mapping[str, Any]) -> bytes:
-    """Return the canonical JSON of a record, or raise InputError.
+    """Return the JSON of a record in its one spelling, or raise InputError.
 
     >>> record_json({"b": (1, 2), "a": None})
-    b'{"a":null,"b":[1,2]}'
+    b'{"b":[1,2],"a":null}'
     """
     if not isinstance(value, Mapping):
         raise InputError(
@@ -114,61 +120,71 @@ def record_json(value: Mapping[str, Any]) -> bytes:
             expected="an object with keys",
             actual=type(value).__name__,
         )
-    for name, item in value.items():
-        _refuse_foreign(name, item)
     try:
-        text = canonical_json(dict(value)).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(
-            f"the record of a document cannot be written as JSON: {error or 'too deep'}"
-        ) from error
+        text = _spell(dict(value))
+    except (TypeError, ValueError, RecursionError):
+        text = b"{%s}" % b",".join(_spell_field(name, item) for name, item in value.items())
     if len(text) > MAX_RECORD_BYTES:
-        largest = max(value, key=lambda name: len(canonical_json(value[name])))
+        largest = max(value, key=lambda name: len(_spell(value[name])))
         raise InputError(
             "the record of a document is too large",
             expected=f"at most {MAX_RECORD_BYTES:,} bytes of JSON",
             actual=f"{len(text):,}, most of them in {largest!r}",
             remedy="leave the field out, or keep it in a file and its name in the record",
         )
+    _check_keys_and_depth(value)
     return text
 
 
-def _refuse_foreign(name: object, item: object) -> None:
-    """Raise InputError, with the name of the field, for what JSON has no words for."""
-    if not isinstance(name, str):
-        raise InputError(
-            "a key of a document's record is not a string",
-            expected="a string",
-            actual=f"{name!r}, {type(name).__name__}",
-        )
+def _spell(value: object) -> bytes:
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode()  # a lone surrogate is a ValueError too
+
+
+def _spell_field(name: object, item: object) -> bytes:
+    """Return the JSON of a field, or raise InputError with its name for what JSON cannot say."""
     try:
-        canonical_json(item).encode()
-        key = _foreign_key(item)
+        return b"%s:%s" % (_spell(str(name)), _spell(item))
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(
             f"field {name!r} cannot be written as JSON: {error or 'it is nested too deeply'}",
             expected="texts, finite numbers, true, false, null, lists and objects of them",
             remedy="write it as a text or a number, or leave it out",
         ) from error
-    if key is not None:
-        raise InputError(
-            f"field {name!r} has a key that is not a string", expected="a string", actual=repr(key)
-        )
 
 
-def _foreign_key(item: object) -> object | None:
-    """Return a key, at any depth, that JSON would turn into a string in silence; else None."""
-    waiting = [item]
-    while waiting:
-        inner = waiting.pop()
-        if isinstance(inner, Mapping):
-            foreign = [key for key in inner if not isinstance(key, str)]
-            if foreign:
-                return foreign[0] if foreign[0] is not None else "null"
-            waiting.extend(inner.values())
-        elif isinstance(inner, (list, tuple)):
-            waiting.extend(inner)
-    return None
+def _check_keys_and_depth(record: Mapping[str, Any]) -> None:
+    """Raise InputError for keys that JSON would turn into strings in silence, and for depth."""
+    # The objects and lists of one depth, each with the field of the record that it is in.
+    level: list[tuple[str | None, Any]] = [(None, record)]
+    for _ in range(MAX_RECORD_DEPTH):
+        inner: list[tuple[str | None, Any]] = []
+        for field, item in level:
+            if isinstance(item, Mapping):
+                foreign = next((key for key in item if not isinstance(key, str)), item)
+                if foreign is not item:
+                    raise _foreign_key(foreign, field)
+                below = [(key if field is None else field, value) for key, value in item.items()]
+            else:
+                below = [(field, value) for value in item]
+            inner += [entry for entry in below if isinstance(entry[1], (Mapping, list, tuple))]
+        if not inner:
+            return
+        level = inner
+    raise InputError(
+        f"field {level[0][0]!r} is nested too deeply",
+        expected=f"at most {MAX_RECORD_DEPTH} objects and lists in each other",
+        remedy="write it as a text, or leave it out",
+    )
+
+
+def _foreign_key(key: object, field: str | None) -> InputError:
+    owner = "the record of a document" if field is None else f"field {field!r}"
+    return InputError(
+        f"{owner} has a key that is not a string",
+        expected="a string",
+        actual=f"{key!r}, {type(key).__name__}",
+    )
 
 
 def parse_record_json(data: bytes, *, where: Path, number: int) -> dict[str, Any]:

@@ -153,6 +153,27 @@ def test_a_key_twice_is_refused_and_not_one_of_them_taken(
     assert reader.skipped.reasons == {"a key twice in one object": 1}
 
 
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1, 2**64, 2**70, -(2**63) - 1, -(10**40)])
+def test_integers_of_whole_objects_are_kept_to_the_digit(tmp_path: Path, number: int) -> None:
+    value = {"prompt": "q", "answer": {"is": [number, 1.5e30, "12345678901234567890"]}}
+    (tmp_path / "a.jsonl").write_text(json.dumps(value) + "\n")
+    source = open_source(str(tmp_path / "a.jsonl"), text_key=None)
+    (record,) = (item for part in source.ranges(100) for item in source.read(part))
+    assert json.dumps(record.value) == json.dumps(value)
+
+
+def test_a_line_that_only_one_parser_can_read_for_its_depth_is_bad(tmp_path: Path) -> None:
+    deep = "[" * 1000 + "]" * 1000
+    lines = [f'{{"text": "\\": ", "x": {deep}}}', f'{{"text": "{"9" * 20}", "x": {deep}}}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
+    for key, fine in (("text", 1), (None, 0)):
+        source = open_source(str(tmp_path / "a.jsonl"), text_key=key, on_bad="skip")
+        reader = [source.read(part) for part in source.ranges(10_000)]
+        assert sum(len(list(items)) for items in reader) == fine
+        reasons = [items.skipped.reasons for items in reader]
+        assert reasons == [{"broken JSON (nested too deeply)": 2 - fine}]
+
+
 def test_keys_twice_where_nobody_looks_are_no_fault_and_in_a_chat_they_are(
     tmp_path: Path, read_all: Reading
 ) -> None:

@@ -36,6 +36,9 @@ from tokenreel.text.sources.source_protocol import Cursor, Range, Step
 
 BOM = b"\xef\xbb\xbf"
 KEY_END = re.compile(rb'"[ \t\r]*:')
+LONG_INTEGER = re.compile(rb"[0-9]{19}")  # orjson makes a float of one of more than 64 bits
+TOO_DEEP = "broken JSON (nested too deeply)"
+REPAIR = 'repair the line, or pass on_bad="skip" to count it and go on'
 
 
 def divide_lines(path: Path, name: str, *, facts: FileFacts, target_bytes: int) -> list[Range]:
@@ -88,7 +91,13 @@ def parse_line(line: bytes, place: Provenance, options: ReadOptions) -> Record |
         if line.startswith(BOM):
             return _behind_mark(line, place, options)
         return _diagnose(line, place, error)
-    if isinstance(value, dict) and (twice := _repeated_key(line, value, options)) is not None:
+    try:
+        if options.text_key is None and LONG_INTEGER.search(line):
+            value = json.loads(line)
+        twice = _repeated_key(line, value, options) if isinstance(value, dict) else None
+    except RecursionError:  # orjson reads 1,024 levels, json some hundred fewer
+        return bad_record(TOO_DEEP, place, remedy=REPAIR)
+    if twice is not None:
         return bad_record(
             KEY_TWICE,
             place,
@@ -157,5 +166,5 @@ def _diagnose(line: bytes, place: Provenance, error: orjson.JSONDecodeError) -> 
         byte=byte,
         expected="one JSON object per line",
         actual=shown,
-        remedy='repair the line, or pass on_bad="skip" to count it and go on',
+        remedy=REPAIR,
     )
