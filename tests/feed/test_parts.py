@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.feed.making import recipe_of, scratch, write_store
+from tests.rows.test_prompts import feed_of, write_prompts
 
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
@@ -119,3 +120,12 @@ def test_sources_and_documents_are_those_that_explain_tells(recipe: Recipe) -> N
     assert part.document_ids is not None
     assert (part.document_ids[part.source_ids < 0] == -1).all()
     assert np.array_equal(part.attention_mask, part.segment_ids > 0)
+
+
+@pytest.mark.parametrize("padding", ["left", "right"])
+def test_documents_stand_where_a_padded_prompt_stands(tmp_path: Path, padding: str) -> None:
+    path = write_prompts(tmp_path / "s", [2, 5, 3])
+    batch = feed_of(path, batch=3, padding=padding).batch(0, extra=("document_ids",))
+    assert batch.document_ids is not None
+    assert np.array_equal(batch.document_ids >= 0, batch.segment_ids > 0)
+    assert {(ids >= 0).sum() for ids in batch.document_ids} == {2, 3, 5}
