@@ -203,6 +203,8 @@ def changes(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
             left = [node.annotation]
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "field":
             left = [node]
+        elif isinstance(node, ast.keyword) and node.arg == "strict":
+            left = [node]  # of zip: an assertion, which no test can make fail
         elif isinstance(node, ast.JoinedStr):
             left = [node]  # Python 3.11 does not say where in the line its parts are
         elif isinstance(node, ast.Raise):
