@@ -50,7 +50,7 @@ def varlen(batch: dict[str, Tensor]) -> partial[Tensor]:
     return partial(attend)
 
 
-@pytest.mark.parametrize("attention", [sdpa, flex, varlen])
+@pytest.mark.parametrize("attention", [sdpa, pytest.param(flex, marks=pytest.mark.soak), varlen])
 @given(lengths=LENGTHS)
 @settings(max_examples=8, deadline=None)
 def test_packed_logits_are_those_of_the_documents_alone(

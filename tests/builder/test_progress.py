@@ -189,7 +189,7 @@ def _text_rows() -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("kind", ["plain", "packed", "chats", "packed chats", "in memory"])
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_what_is_reported_adds_up_to_the_bytes_of_the_sources(
     kind: str, workers: int, tmp_path: Path
 ) -> None:

@@ -47,6 +47,7 @@ def command(source: Path, out: Path, *options: str) -> list[str]:
     return [*words, *OPTIONS, *options]
 
 
+@pytest.mark.soak
 def test_a_cluster_is_found_or_named_and_gives_the_bytes_of_one_process(
     cluster: Cluster, source: Path, tmp_path: Path
 ) -> None:

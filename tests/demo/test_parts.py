@@ -41,6 +41,7 @@ def write_recipe(folder: Path, *, steps: int) -> Path:
     return folder / "recipe.toml"
 
 
+@pytest.mark.soak
 def test_a_killed_run_goes_on_with_two_ranks_and_the_feeds_own_rows(tmp_path: Path) -> None:
     with Run(write_recipe(tmp_path, steps=10_000), tmp_path / "run", world_size=1) as run:
         run.watch(SILENT, start=0, stop=14)

@@ -117,6 +117,7 @@ def check(run: Run, store: Path, *, ranks: int, steps: int) -> None:
     assert not any(map(psutil.pid_exists, run.pids.values()))
 
 
+@pytest.mark.soak
 def test_two_of_three_go_on_with_the_batches_and_losses_of_an_undisturbed_run(
     store: Path,
 ) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
+import pytest
 from tests.stream.making import texts_of, write_texts
 
 EXAMPLE = Path(__file__).parents[2] / "examples/stream_jax.py"
@@ -36,6 +37,7 @@ def losses_of(lines: Iterable[str]) -> dict[int, float]:
     return {line["step"]: line["loss"] for line in told}
 
 
+@pytest.mark.soak
 def test_killed_and_resumed_it_shows_the_same_losses(tmp_path: Path) -> None:
     """What the killed run showed after its last checkpoint is what the resumed one shows."""
     text = write_texts(tmp_path / "a.jsonl", texts_of(300, longest=400))

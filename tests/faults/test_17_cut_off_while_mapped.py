@@ -30,6 +30,7 @@ from tokenreel.rows.windows import plan_windows
 from tokenreel.testing import equal
 
 pytestmark = pytest.mark.skipif(native.extension() is None, reason="the guard is the kernels'")
+SOAK = pytest.mark.soak  # what a default run has a twin of
 LENGTHS = [700, 31, 400, 90] * 50
 ROWS = ("windows", "document_windows", "episodes", "packed")
 
@@ -104,8 +105,10 @@ def test_a_shard_cut_off_is_an_error_with_its_name_and_offset_and_can_be_restore
     survives(work)
 
 
-@pytest.mark.parametrize("sidecar", ["turns", "weights", "mask"])
-@pytest.mark.parametrize("rows", ["windows", "packed"])
+@pytest.mark.parametrize(
+    "sidecar", ["turns", *(pytest.param(name, marks=SOAK) for name in ("weights", "mask"))]
+)
+@pytest.mark.parametrize("rows", ["windows", pytest.param("packed", marks=SOAK)])
 def test_turns_and_weights_that_are_cut_off_are_errors_too(
     tmp_path: Path, rows: str, sidecar: str
 ) -> None:
@@ -145,7 +148,7 @@ def test_a_plan_cut_off_while_mapped_is_an_error_of_that_file(
     survives(work)
 
 
-@pytest.mark.parametrize("mode", ["mmap", "pread"])
+@pytest.mark.parametrize("mode", ["mmap", pytest.param("pread", marks=SOAK)])
 @pytest.mark.parametrize("rows", ROWS[1:])
 def test_a_plan_that_was_read_needs_its_files_no_more(tmp_path: Path, rows: str, mode: str) -> None:
     """Also what numpy looks up: which documents a step shows, and which steps a document."""
@@ -292,7 +295,7 @@ elif end == "read":
 """
 
 
-@pytest.mark.parametrize("end", ["sent", "read"])
+@pytest.mark.parametrize("end", ["sent", pytest.param("read", marks=SOAK)])
 @pytest.mark.parametrize("order", ["never", "before", "after"])
 def test_a_fault_that_is_not_the_kernels_goes_to_the_handler_that_was_there(
     tmp_path: Path, order: str, end: str
@@ -336,6 +339,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.soak
 def test_in_a_worker_of_torch_whose_own_handler_would_end_it(tmp_path: Path) -> None:
     write_store(tmp_path / "s", LENGTHS)
     done = subprocess.run(
@@ -347,7 +351,9 @@ def test_in_a_worker_of_torch_whose_own_handler_would_end_it(tmp_path: Path) -> 
     assert done.stdout == "DamageError True\n", done.stderr
 
 
-@pytest.mark.parametrize("sidecar", ["turns", "weights", "mask"])
+@pytest.mark.parametrize(
+    "sidecar", ["turns", *(pytest.param(name, marks=SOAK) for name in ("weights", "mask"))]
+)
 @pytest.mark.parametrize("rows", ROWS)
 def test_an_evaluation_in_the_order_of_the_store_does_not_die_of_a_sidecar(
     tmp_path: Path, rows: str, sidecar: str

@@ -13,6 +13,7 @@ QUICK = {"max_retries": 6, "retry_delay": 0.01}
 OWN_TRIES = 6
 
 
+@pytest.mark.soak
 def test_a_connection_cut_in_the_middle_of_a_file_loses_and_repeats_nothing(
     ask: Asking, hub: Any, content: dict[str, list[Any]]
 ) -> None:

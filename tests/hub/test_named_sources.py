@@ -53,6 +53,7 @@ def test_all_named_sources_of_the_hub_are_read(
     assert [r["value"] for r in oasst_val["records"]] == [r["value"] for r in oasst["records"]]
 
 
+@pytest.mark.soak
 def test_streamed_and_downloaded_give_equal_records_and_resume_anywhere(
     ask: Asking, content: dict[str, list[Any]]
 ) -> None:

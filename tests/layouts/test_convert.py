@@ -94,7 +94,7 @@ def test_documents_survive_every_pair_of_layouts(tmp_path, first, second):
 
 @pytest.mark.parametrize("first", TARGETS)
 @pytest.mark.parametrize("second", TARGETS)
-@pytest.mark.parametrize("file_format", ["npy", "bin"])
+@pytest.mark.parametrize("file_format", ["npy", pytest.param("bin", marks=pytest.mark.soak)])
 def test_documents_survive_flat_shards_by_their_end_token(tmp_path, first, second, file_format):
     documents = with_end(DOCUMENTS)
     source = build(tmp_path / "store", documents)

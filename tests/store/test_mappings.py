@@ -124,7 +124,10 @@ def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 
 @needs_kernels
-@pytest.mark.parametrize("sidecar", [None, "turns", "weights"])
+@pytest.mark.parametrize(
+    "sidecar",
+    [None, *(pytest.param(name, marks=pytest.mark.soak) for name in ("turns", "weights"))],
+)
 @pytest.mark.parametrize("rows", ROWS)
 def test_mappings_are_recycled_and_the_batches_are_the_same(
     tmp_path: Path, rows: str, sidecar: str | None, monkeypatch: pytest.MonkeyPatch
@@ -189,7 +192,10 @@ def test_a_process_forked_while_another_thread_maps_can_map(tmp_path: Path, few:
         MAPPINGS.renew_lock()
 
 
-@pytest.mark.parametrize("reader", ["read", "document", "turns"])
+@pytest.mark.parametrize(
+    "reader",
+    ["read", *(pytest.param(name, marks=pytest.mark.soak) for name in ("document", "turns"))],
+)
 def test_what_reads_a_split_lets_go_too_and_keeps_what_it_holds(
     tmp_path: Path, few: int, reader: str
 ) -> None:

@@ -56,7 +56,10 @@ def pair() -> Pair:
     return open_both
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "name",
+    [FILES[0], *(pytest.param(name, marks=pytest.mark.soak) for name in FILES[1:3]), FILES[3]],
+)
 def test_control_tokens_end_and_size_are_those_of_mistral_common(name: str, pair: Pair) -> None:
     ours, theirs = pair(name)
     assert ours.vocab_size == theirs.n_words
@@ -104,7 +107,7 @@ def test_random_texts_have_the_ids_of_mistral_common(
         assert ours.decode(ids) == text
 
 
-@pytest.mark.parametrize("name", FILES[::3])
+@pytest.mark.parametrize("name", [FILES[0], pytest.param(FILES[3], marks=pytest.mark.soak)])
 def test_the_fast_engine_serves_mistral_and_survives_being_sent(name: str, pair: Pair) -> None:
     ours, _ = pair(name)
     assert ours.engine.startswith("gigatoken")
