@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 Asking = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
 
 FINEWEB = "hf:HuggingFaceFW/fineweb-edu/CC-MAIN-2024-10"

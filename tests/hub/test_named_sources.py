@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Asking = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
 
 FINEWEB = "hf:HuggingFaceFW/fineweb-edu/CC-MAIN-2024-10"

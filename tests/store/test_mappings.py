@@ -27,6 +27,7 @@ from tokenreel.store.file_arrays import ArrayFile
 from tokenreel.store.mappings import MAPPINGS, Mappings, with_descriptor
 from tokenreel.testing import equal
 
+SOAK = pytest.mark.soak
 needs_kernels = pytest.mark.skipif(native.extension() is None, reason="maps without the kernels")
 ROWS = ("windows", "document_windows", "episodes", "packed")
 
@@ -126,7 +127,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 @needs_kernels
 @pytest.mark.parametrize(
     "sidecar",
-    [None, *(pytest.param(name, marks=pytest.mark.soak) for name in ("turns", "weights"))],
+    [None, *(pytest.param(name, marks=SOAK) for name in ("turns", "weights"))],
 )
 @pytest.mark.parametrize("rows", ROWS)
 def test_mappings_are_recycled_and_the_batches_are_the_same(
@@ -194,7 +195,7 @@ def test_a_process_forked_while_another_thread_maps_can_map(tmp_path: Path, few:
 
 @pytest.mark.parametrize(
     "reader",
-    ["read", *(pytest.param(name, marks=pytest.mark.soak) for name in ("document", "turns"))],
+    ["read", *(pytest.param(name, marks=SOAK) for name in ("document", "turns"))],
 )
 def test_what_reads_a_split_lets_go_too_and_keeps_what_it_holds(
     tmp_path: Path, few: int, reader: str
