@@ -12,7 +12,13 @@ import json
 from typing import Any
 
 import pytest
-from tests.faults import fuzzed_settings, fuzzed_states, fuzzed_stores, fuzzed_text
+from tests.faults import (
+    fuzzed_preferences,
+    fuzzed_settings,
+    fuzzed_states,
+    fuzzed_stores,
+    fuzzed_text,
+)
 from tests.faults.fuzzed import fuzz, quiet
 from tests.faults.fuzzed_stores import plan_header
 from tests.feed.making import scratch
@@ -22,11 +28,14 @@ from tokenreel.errors import TokenreelError
 EXAMPLES, SOAK_EXAMPLES = 10, 3000
 PARSERS = {
     make.__name__: make
-    for room in (fuzzed_settings, fuzzed_stores, fuzzed_text, fuzzed_states)
+    for room in (fuzzed_settings, fuzzed_stores, fuzzed_text, fuzzed_preferences, fuzzed_states)
     for make in room.PARSERS
 }
 
 RANKS = [b"%s %d\n" % (base64.b64encode(bytes((byte,))), byte) for byte in range(256)]
+DEEP: list[Any] = []
+for _ in range(100_000):
+    DEEP = [DEEP]
 # What raised something else, or nothing, before this test was there: a case of each.
 FOUND: list[tuple[str, Any]] = [
     ("recipe_dict", {"seq_len": "\ud800"}),
@@ -43,6 +52,8 @@ FOUND: list[tuple[str, Any]] = [
     ("mixture_sampler_state", {"changes": [[1, [0.5]]]}),
     ("token_loader_state", {"drawn": [1]}),
     ("episodes_index", b""),
+    ("template_arguments", {"enable_thinking": DEEP}),
+    ("preference_records", {"chosen": [DEEP, "a"], "rejected": [DEEP, "b"]}),
 ]
 
 

@@ -172,7 +172,7 @@ def parse_argument(text: str) -> tuple[str, Any]:
         raise ConfigError("not an argument of a template", expected="NAME=VALUE", actual=repr(text))
     try:
         return name, json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return name, value
 
 
@@ -181,7 +181,7 @@ def _json(name: str, value: Any) -> str:
         raise ConfigError(f"{name!r} is given to a template by the chat, not as an argument")
     try:
         return json.dumps(value, sort_keys=True, allow_nan=False)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"the template argument {name!r} cannot be written as JSON: {error}"
         ) from None
