@@ -27,6 +27,9 @@ ROOMS = {
     "torch": {"text", "store", "layouts", "rows", "order", "feed"},
     "jax": {"text", "store", "layouts", "rows", "order", "feed"},
     "grain": {"text", "store", "layouts", "rows", "order", "feed"},
+    "view": {
+        *("text", "store", "layouts", "rows", "order", "feed", "builder", "stream", "inspect")
+    },
     "dropin": {"text", "store", "layouts", "rows", "order", "feed", "builder", "inspect", "torch"},
 }
 ADAPTERS = {"torch", "jax", "grain"}  # each room of the framework of its name
@@ -47,7 +50,7 @@ CORE = (
 )
 HEAVY = ["torch", "jax", "datasets", "transformers", "rich", "yaml", "pydantic", "tokenizers"]
 HEAVY += ["sentencepiece", "tiktoken", "gigatoken", "pyarrow", "zstandard", "orjson", "xxhash"]
-HEAVY += ["ray"]
+HEAVY += ["ray", "starlette", "uvicorn"]
 
 
 def modules() -> list[Path]:

@@ -41,7 +41,9 @@ GROUPS = {
         "where": "say which steps show a document",
     },
     "look and check": {
+        "view": "look at a run, a store or a stream's state in the browser",
         "show": "say what a folder of tokens is",
+        "diff": "say what differs between two recipes, states or stores, and where first",
         "verify": "check every byte and every index of a store",
         "prepare": "validate a folder of token shards, print the flags to train with",
     },

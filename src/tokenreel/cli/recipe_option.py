@@ -11,6 +11,11 @@ from tokenreel.feed.recipe import Recipe
 def add_recipe(parser: argparse.ArgumentParser) -> None:
     """Add the recipe file and settings that override it."""
     parser.add_argument("recipe", help="a recipe in TOML, YAML or XML")
+    add_overrides(parser)
+
+
+def add_overrides(parser: argparse.ArgumentParser) -> None:
+    """Add settings that override those of a recipe."""
     parser.add_argument(
         "--set",
         action="append",

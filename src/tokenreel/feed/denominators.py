@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenreel.feed.weights import spans_of
+from tokenreel.rows.pieces import Pieces
 from tokenreel.rows.row_plan import RowPlan
 
 
@@ -37,19 +38,8 @@ def add_up(weights: np.ndarray, samples: np.ndarray) -> Denominators:
 def weigh_rows(plan: RowPlan, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the sum of loss weights (float64) and the samples (int64) of rows of a plan."""
     pieces = plan.pieces(rows)
-    # The first token of a row or segment is nobody's target.
-    first = pieces.first.copy()
-    first[pieces.row_offsets[:-1]] = True
-    spans = spans_of(plan.split, pieces)
-    if spans is None:
-        weights = (pieces.length - first).astype(np.float64)
-    else:
-        # What each span weighs: its tokens inside its piece, without a first one, times its weight.
-        owner = np.repeat(np.arange(len(pieces.length)), np.diff(spans.offsets))
-        low = np.maximum(spans.start, first[owner])
-        high = np.minimum(spans.stop, pieces.length[owner])
-        weighed = np.maximum(high - low, 0) * np.maximum(spans.weight, 0).astype(np.float64)
-        weights = np.bincount(owner, weights=weighed, minlength=len(pieces.length))
+    first = _is_first(pieces)
+    weights, _ = _weigh_pieces(plan, pieces, first)
     # Weights of pieces become those of segments, then those of rows.
     segments = np.add.reduceat(weights, np.flatnonzero(first))
     row_of = pieces.row[first]
@@ -57,3 +47,57 @@ def weigh_rows(plan: RowPlan, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]
         np.bincount(row_of, weights=segments, minlength=pieces.num_rows),
         np.bincount(row_of[segments > 0], minlength=pieces.num_rows),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowCounts:
+    """Of some rows, int64 [rows]: slots that hold a token, segments, and labels that weigh."""
+
+    used: np.ndarray
+    segments: np.ndarray
+    trained: np.ndarray
+
+
+def count_rows(plan: RowPlan, pieces: Pieces, *, seq_len: int) -> RowCounts:
+    """Count what rows of a plan hold, from their pieces and weights alone: no token is read."""
+    first = _is_first(pieces)
+    _, trained = _weigh_pieces(plan, pieces, first)
+
+    def by_row(values: np.ndarray) -> np.ndarray:
+        return np.bincount(pieces.row, weights=values, minlength=pieces.num_rows).astype(np.int64)
+
+    # A row has a token more than slots: its last token is a label alone, and so is a segment of it.
+    begins = np.cumsum(pieces.length) - pieces.length
+    begins -= np.repeat(begins[pieces.row_offsets[:-1]], np.diff(pieces.row_offsets))
+    return RowCounts(
+        used=np.minimum(by_row(pieces.length), seq_len),
+        segments=by_row(first & (begins < seq_len)),
+        trained=by_row(trained),
+    )
+
+
+def _is_first(pieces: Pieces) -> np.ndarray:
+    """Return which pieces begin a row or a segment, bool: their first token is nobody's target."""
+    first = pieces.first.copy()
+    first[pieces.row_offsets[:-1]] = True
+    return first
+
+
+def _weigh_pieces(
+    plan: RowPlan, pieces: Pieces, first: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the loss weights of each piece, added up (float64), and how many are above 0."""
+    spans = spans_of(plan.split, pieces)
+    if spans is None:
+        targets = (pieces.length - first).astype(np.float64)
+        return targets, targets
+    # What each span weighs: its tokens inside its piece, without a first one, times its weight.
+    owner = np.repeat(np.arange(len(pieces.length)), np.diff(spans.offsets))
+    low = np.maximum(spans.start, first[owner])
+    targets = np.maximum(np.minimum(spans.stop, pieces.length[owner]) - low, 0)
+    weight = np.maximum(spans.weight, 0).astype(np.float64)
+    sums, counts = (
+        np.bincount(owner, weights=values, minlength=len(pieces.length))
+        for values in (targets * weight, targets * (weight > 0))
+    )
+    return sums, counts

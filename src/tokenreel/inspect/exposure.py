@@ -103,14 +103,17 @@ def _settled(feed: Feed, stretch: Stretch) -> list[dict[str, Any]]:
     ]
 
 
-def share_curve(feed: Feed, *, stop_step: int, columns: int) -> tuple[list[int], np.ndarray]:
+def share_curve(
+    feed: Feed, *, start_step: int = 0, stop_step: int, columns: int
+) -> tuple[list[int], np.ndarray]:
     """Return borders of equal stretches of steps, and each source's share in their middles.
 
     As many stretches as there are columns or steps; shares float64 [S, stretches], as they are
     scheduled: what a few rows have in fact is that, rounded to whole rows.
     """
-    number = max(1, min(columns, stop_step))
-    borders = [stop_step * k // number for k in range(number + 1)]
+    num_steps = stop_step - start_step
+    number = max(1, min(columns, num_steps))
+    borders = [start_step + num_steps * k // number for k in range(number + 1)]
     return borders, np.stack([_shares(feed, *ends) for ends in pairwise(borders)], axis=1)
 
 

@@ -1,0 +1,107 @@
+"""tokenreel view TARGET [SECOND]: a local page to wind through a run, a store, a stream's state."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokenreel.cli.output import emit_text, notice
+from tokenreel.cli.recipe_option import add_overrides
+from tokenreel.cli.store_flags import add_open_options, open_options
+from tokenreel.cli.tokenizer_option import add_tokenizer
+from tokenreel.errors import ConfigError
+from tokenreel.feed.trace import check_within
+from tokenreel.view.answers import Answers
+from tokenreel.view.guards import is_loopback
+from tokenreel.view.serve import LOOPBACK, serve
+from tokenreel.view.subject import Subject, open_subject
+
+MAX_PORT = 65_535
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument(
+        "target", help="a recipe, a store of any layout, or the state of a stream (.json)"
+    )
+    parser.add_argument(
+        "second", nargs="?", help="another one: the page then shows what differs between them"
+    )
+    parser.add_argument("--step", type=int, help="the step to begin with (default: 0)")
+    parser.add_argument("--port", type=int, default=0, help="the port (default: a free one)")
+    parser.add_argument(
+        "--host",
+        default=LOOPBACK,
+        help=f"the address to serve at (default: {LOOPBACK}, which no other machine reaches)",
+    )
+    parser.add_argument("--no-browser", action="store_true", help="print the address, open nothing")
+    parser.add_argument(
+        "--export", metavar="FILE.html", help="write one view into a file instead of serving it"
+    )
+    parser.add_argument(
+        "--rows",
+        metavar="START:STOP",
+        help="with --export: which rows of the step go into the file (default: the first 8)",
+    )
+    add_overrides(parser)
+    add_tokenizer(parser, purpose="decode tokens with it (default: that of the store, if found)")
+    add_open_options(parser.add_argument_group("a store of another layout"))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve the page until it is interrupted, or write it into a file."""
+    if not 0 <= args.port <= MAX_PORT:
+        raise ConfigError("bad port", expected=f"0 to {MAX_PORT:,}", actual=args.port)
+    if args.rows is not None and args.export is None:
+        raise ConfigError("rows are chosen for an export alone", remedy="give export as well")
+    subjects = [_open(path, args) for path in (args.target, args.second) if path is not None]
+    step = _first_step(subjects, args.step)
+    answers = Answers(subjects, first_step=step)
+    if args.export is not None:
+        return _export(answers, args)
+    if not is_loopback(args.host):
+        notice(args, "other machines can reach this page: who has its address reads the data")
+
+    def announce(address: str) -> None:
+        emit_text(args, {"address": address}, address)
+        sys.stdout.flush()  # whoever reads it through a pipe waits for it
+        notice(args, "Ctrl-C ends it")
+
+    fragment = f"#step={step}" if args.step is not None else ""
+    serve(
+        answers,
+        host=args.host,
+        port=args.port,
+        announce=announce,
+        open_browser=not args.no_browser,
+        fragment=fragment,
+    )
+    return 0
+
+
+def _open(path: str, args: argparse.Namespace) -> Subject:
+    return open_subject(
+        path,
+        overrides=args.set,
+        tokenizer=args.tokenizer,
+        force_tokenizer=args.force_tokenizer,
+        options=open_options(args),
+    )
+
+
+def _first_step(subjects: Sequence[Subject], step: int | None) -> int:
+    """Return the step to begin with; ConfigError if a run does not have it."""
+    for subject in subjects if step is not None else ():
+        check_within(subject.feed, step or 0)
+    return step or 0
+
+
+def _export(answers: Answers, args: argparse.Namespace) -> int:
+    from tokenreel.view.export import export_page, parse_rows
+
+    path = Path(args.export)
+    size = export_page(answers, path, rows=parse_rows(args.rows))
+    emit_text(args, {"path": str(path), "bytes": size}, f"{path}: {size:,} bytes")
+    return 0

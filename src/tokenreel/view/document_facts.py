@@ -1,0 +1,140 @@
+"""What a page is told of a document, and of the steps that show it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from tokenreel.errors import ConfigError
+from tokenreel.feed.trace import searched_steps
+from tokenreel.inspect.exposure import rows_before, step_of_epoch
+from tokenreel.store.split import Split
+from tokenreel.text.tokenizers.id_texts import MOST_IDS
+from tokenreel.text.turns import clip_turns, token_weights
+from tokenreel.view.row_facts import LARGEST_RANGE, told_turns
+from tokenreel.view.subject import Subject
+from tokenreel.view.token_texts import token_texts
+
+MOST_HITS = 1_000
+MOST_TURNS = 10_000
+
+
+def source_split(subject: Subject, source: int) -> Split:
+    """Return the split of a source by its number; ConfigError where there is no such."""
+    plans = subject.feed.plans
+    if not 0 <= source < len(plans):
+        raise ConfigError("no such source", expected=f"0 to {len(plans) - 1}", actual=source)
+    return plans[source].split
+
+
+def document_facts(
+    subject: Subject,
+    store: int,
+    split: Split,
+    number: int,
+    *,
+    start: int = 0,
+    stop: int | None = None,
+) -> dict[str, Any]:
+    """Return tokens start to stop of a document, clipped, and all that is kept of it."""
+    if not split.has_documents or not 0 <= number < (split.num_documents or 0):
+        raise ConfigError(
+            f"split {split.name!r} has no such document",
+            expected=f"0 to {split.num_documents - 1:,}"
+            if split.num_documents
+            else "a split whose documents are known",
+            actual=number,
+        )
+    first, last = split.document_span(number)
+    place = split.provenance(number)
+    turns = split.turns_between(first, last) if split.has_turns else None
+    clipped = None if turns is None else clip_turns(turns, first, stop=last)
+    facts = {
+        "document": number,
+        "split": split.name,
+        "tokens": last - first,
+        "provenance": None if place is None else str(place),
+        "place": None if place is None else place.as_dict(),
+        "record": split.record(number),
+        "turns": [] if clipped is None else told_turns(clipped[:MOST_TURNS]),
+    }
+    tokens = token_facts(subject, store, split, first, last, start=start, stop=stop, turns=turns)
+    return facts | tokens
+
+
+def token_facts(
+    subject: Subject,
+    store: int,
+    split: Split,
+    first: int,
+    last: int,
+    *,
+    start: int = 0,
+    stop: int | None = None,
+    turns: np.ndarray | None = None,
+) -> dict[str, Any]:
+    """Return tokens start to stop, counted from position `first` and clipped at `last`.
+
+    `turns` (TURN) are those of these tokens, starts as positions.
+    """
+    length = last - first
+    start = min(start, length)
+    stop = max(min(length if stop is None else stop, length, start + LARGEST_RANGE), start)
+    low, high = max(start - MOST_IDS, 0), min(stop + MOST_IDS, length)
+    ids = split.read(first + low, first + high).tolist()
+    texts, controls = token_texts(subject, store, ids)
+    inside = slice(start - low, stop - low)
+    return {
+        "start": start,
+        "stop": stop,
+        "ids": ids[inside],
+        "texts": texts[inside],
+        "weights": _weights(split, first + start, first + stop, turns).tolist(),
+        "controls": [low + place for place in controls if start <= low + place < stop],
+    }
+
+
+def _weights(split: Split, start: int, stop: int, turns: np.ndarray | None) -> np.ndarray:
+    """Return what tokens of a split weigh by themselves: stored, by their turns, or 1; float32."""
+    if split.has_weights:
+        return split.weights_between(start, stop).astype(np.float32)
+    if turns is not None:
+        return token_weights(clip_turns(turns, start, stop=stop), stop - start)
+    return np.ones(stop - start, np.float32)
+
+
+def where_facts(subject: Subject, source: int, document: int, *, start: int = 0) -> dict[str, Any]:
+    """Return the steps and rows that show a document, from a step on.
+
+    So many epochs are searched that about a thousand showings are found at most: a document that
+    a long run shows a million times is asked for piece by piece.
+    """
+    feed = subject.feed
+    split = source_split(subject, source)
+    if not 0 <= document < (split.num_documents or 0):
+        raise ConfigError(
+            "the source has no such document",
+            expected=f"0 to {(split.num_documents or 0) - 1:,}",
+            actual=document,
+        )
+    plan, name = feed.plans[source], feed.recipe.sources[source].name
+    searched = searched_steps(feed, name, start_step=start)
+    num_rows = len(plan.find(document))
+    epochs = max(MOST_HITS // max(num_rows, 1), 1)
+    epoch = int(rows_before(feed, start)[source]) // plan.num_rows
+    stop = step_of_epoch(feed, source, epoch + epochs)
+    if stop is not None:
+        stop = max(stop, start + 1)
+        stop = stop if searched.stop is None else min(stop, searched.stop)
+        searched = searched_steps(feed, name, start_step=start, stop_step=stop)
+    hits = feed.where(name, document, start_step=searched.start, stop_step=searched.stop)
+    return {
+        "source": source,
+        "document": document,
+        "hits": [asdict(hit) for hit in hits[:MOST_HITS]],
+        "searched": asdict(searched),
+        "more": searched.goes_on or len(hits) > MOST_HITS,
+        "in_rows": num_rows,
+    }

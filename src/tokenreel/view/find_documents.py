@@ -1,0 +1,241 @@
+"""Search the documents of a subject: by number, by where they came from, or by their text.
+
+A number is that of a document. `web.jsonl:231` is a place, found in the tables of origins alone;
+so is the id of a record. Anything else is looked for in the decoded text, from the first
+document to the last: some megabytes a second. Progress is told several times a second, and who
+takes no more ends the search. Letters are found in upper and lower case.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from tokenreel.errors import ConfigError
+from tokenreel.store.origins import UNKNOWN_STRING
+from tokenreel.store.shard import Shard
+from tokenreel.store.split import Split
+from tokenreel.text.provenance import Provenance
+from tokenreel.text.tokenizers.id_texts import IdTexts
+from tokenreel.view.document_facts import source_split
+from tokenreel.view.subject import Subject
+
+MOST_FOUND = 200
+PROGRESS_SECONDS = 0.1
+CHUNK_TOKENS = 8_192  # decoded at once
+AROUND = 60  # characters of a snippet before and behind what was found
+NUMBER = re.compile(r"#?\s*([0-9]{1,18})", re.ASCII)
+PLACE = re.compile(r"(.+):([0-9]{1,18})", re.DOTALL | re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """A split that is searched, and what the page calls it."""
+
+    source: int | None
+    store: int
+    number: int
+    split: Split
+
+    def hit(self, document: int | None, **facts: Any) -> dict[str, Any]:
+        """Return what is said of a document that was found."""
+        place = None if document is None else self.split.provenance(document)
+        return {
+            "source": self.source,
+            "store": self.store,
+            "split": self.number,
+            "document": document,
+            "provenance": None if place is None else str(place),
+            "at": None,
+            "snippet": None,
+            "match": None,
+            **facts,
+        }
+
+
+def find_documents(
+    subject: Subject, query: str, *, source: int | None = None, store: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """Return what is found, object by object: hits, progress from 0 to 1, and the end.
+
+    Wrong numbers raise at once, before the first object is asked for.
+    """
+    fields = _fields(subject, source, store)
+    number, text = NUMBER.fullmatch(query.strip()), query.strip()
+    if number is None and not any(subject.id_texts[field.store] for field in fields):
+        found = _placed(fields, text)
+        if found:
+            return _told(iter(found))
+        raise ConfigError(
+            "text cannot be searched without a tokenizer",
+            where=subject.title,
+            expected="the number of a document, or file:line",
+            actual=repr(text[:60]),
+            remedy="give the tokenizer of the store (tokenizer=…)",
+        )
+    if number is not None:
+        return _told(_numbered(fields, int(number[1])))
+    return _told(_searched(subject, fields, text))
+
+
+def _fields(subject: Subject, source: int | None, store: int | None) -> list[Field]:
+    """Return the splits to search: those of sources, or all of a store."""
+    if source is not None or (store is None and subject.kind == "recipe"):
+        chosen = range(len(subject.feed.plans)) if source is None else [source]
+        fields = []
+        for number in chosen:
+            split = source_split(subject, number)
+            place = list(subject.stores[number].splits.values()).index(split)
+            fields.append(Field(source=number, store=number, number=place, split=split))
+        return fields
+    numbers = range(len(subject.stores)) if store is None else [store]
+    return [
+        Field(source=None, store=number, number=place, split=split)
+        for number in numbers
+        for place, split in enumerate(subject.store(number).splits.values())
+    ]
+
+
+def _told(found: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield what is found, no more than some, and at last how many."""
+    count = 0
+    yield {"progress": 0.0}
+    for item in found:
+        count += "document" in item
+        yield item
+        if count == MOST_FOUND:
+            yield {"done": True, "found": count, "more": True}
+            return
+    yield {"progress": 1.0}
+    yield {"done": True, "found": count, "more": False}
+
+
+def _numbered(fields: list[Field], number: int) -> Iterator[dict[str, Any]]:
+    for field in fields:
+        if number < (field.split.num_documents or 0):
+            yield field.hit(number)
+
+
+def _searched(subject: Subject, fields: list[Field], text: str) -> Iterator[dict[str, Any]]:
+    """Yield documents by their places; where there are none, by their text."""
+    placed = _placed(fields, text)
+    if placed:
+        yield from placed
+        return
+    total, before = max(sum(field.split.num_tokens for field in fields), 1), 0
+    told = time.monotonic()
+    pattern = re.compile(re.escape(text), re.IGNORECASE)
+    for field in fields:
+        texts = subject.id_texts[field.store]
+        if texts is not None:
+            for done, hit in _scanned(field, texts, pattern):
+                if hit is not None:
+                    yield hit
+                elif time.monotonic() - told > PROGRESS_SECONDS:
+                    told = time.monotonic()
+                    yield {"progress": (before + done) / total}
+        before += field.split.num_tokens
+
+
+def _scanned(
+    field: Field, texts: IdTexts, pattern: re.Pattern[str]
+) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """Yield how many tokens were searched, with each document that has the text, once."""
+    split = field.split
+    for document, first, last in _stretches(split):
+        overlap = min(len(pattern.pattern), CHUNK_TOKENS // 2)  # tokens of the chunk before
+        for start in range(first, last, CHUNK_TOKENS):
+            begin = max(start - overlap, first)
+            ids = split.read(begin, min(start + CHUNK_TOKENS, last)).tolist()
+            words = [word or "" for word in texts.of(ids)]
+            text = "".join(words)
+            found = pattern.search(text)
+            if found is not None:
+                ends = list(accumulate(map(len, words)))
+                token = int(np.searchsorted(ends, found.start(), side="right"))
+                low = max(found.start() - AROUND, 0)
+                yield (
+                    start,
+                    field.hit(
+                        document,
+                        at=begin + token - (first if document is not None else 0),
+                        snippet=text[low : found.end() + AROUND],
+                        match=[found.start() - low, found.end() - low],
+                    ),
+                )
+                if document is not None:
+                    break
+            yield min(start + CHUNK_TOKENS, last), None
+
+
+def _stretches(split: Split) -> Iterator[tuple[int | None, int, int]]:
+    """Yield each document and its tokens; the whole split where documents are not known."""
+    if not split.has_documents:
+        yield None, 0, split.num_tokens
+        return
+    total = split.num_documents or 0
+    for low in range(0, total, 1_024):
+        high = min(low + 1_024, total)
+        begins, ends = split.document_bounds(low, high)
+        yield from zip(range(low, high), begins.tolist(), ends.tolist(), strict=True)
+
+
+def _placed(fields: list[Field], text: str) -> list[dict[str, Any]]:
+    """Return the documents that came from a place, file:line, or have an id."""
+    place = PLACE.fullmatch(text)
+    found: list[dict[str, Any]] = []
+    for field in fields:
+        if not field.split.has_documents:
+            continue
+        for number, shard in enumerate(field.split.shards):
+            if shard.origin_file is None or shard.string_file is None:
+                continue
+            base = int(field.split.document_starts[number])
+            numbers = _of_shard(shard, text, place)
+            found += [field.hit(base + entry) for entry in numbers[:MOST_FOUND].tolist()]
+            if len(found) >= MOST_FOUND:
+                return found[:MOST_FOUND]
+    return found
+
+
+def _of_shard(shard: Shard, text: str, place: re.Match[str] | None) -> np.ndarray:
+    """Return the entries of a shard that came from a place, int64."""
+    assert shard.origin_file is not None
+    records = shard.origin_file.read(0, shard.origin_file.count)
+    chosen = np.zeros(len(records), bool)
+    for offset in np.unique(records["file"]).tolist():
+        if offset == UNKNOWN_STRING:
+            continue
+        is_file = records["file"] == offset
+        entry = int(np.argmax(is_file))
+        name = (shard.provenances(entry, entry + 1) or [Provenance()])[0].file or ""
+        if place is not None and _names(name, place[1]):
+            chosen |= is_file & (records["row"] == int(place[2]) - 1)
+        elif _names(name, text):
+            chosen |= is_file
+    return np.flatnonzero(chosen | _has_id(shard, records, text))
+
+
+def _names(file: str, asked: str) -> bool:
+    """Tell whether a file is asked for: by its path, or by the end of that."""
+    return file == asked or file.endswith(f"/{asked.lstrip('/')}")
+
+
+def _has_id(shard: Shard, records: np.ndarray, text: str) -> np.ndarray:
+    """Return which records have this id, bool: strings lie behind their lengths."""
+    assert shard.string_file is not None
+    data = text.encode("utf-8", "surrogatepass")
+    spelled = len(data).to_bytes(4, "little") + data
+    strings = shard.string_file.whole(shard.mode).tobytes()
+    found = np.zeros(len(records), bool)
+    at = strings.find(spelled)
+    while at >= 0:
+        found |= records["id"] == at
+        at = strings.find(spelled, at + 1)
+    return found

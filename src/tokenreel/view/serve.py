@@ -1,0 +1,95 @@
+"""Serve a page until it is interrupted: a free port, one line with the address, the browser."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import threading
+import webbrowser
+from collections.abc import Callable
+from contextlib import suppress
+
+from tokenreel.errors import ConfigError, MissingExtraError
+from tokenreel.view.answers import Answers
+from tokenreel.view.guards import TOKEN_BYTES, is_anywhere
+from tokenreel.view.server import make_app
+
+LOOPBACK = "127.0.0.1"
+BACKLOG = 128
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """Return a listening socket; port 0 takes a free one. ConfigError where that is not allowed."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (OSError, UnicodeError, OverflowError) as error:
+        raise ConfigError(f"no such host: {error}", actual=repr(host)) from error
+    found = socket.socket(family, kind, protocol)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(address)
+        found.listen(BACKLOG)
+    except OSError as error:
+        found.close()
+        raise ConfigError(
+            f"cannot serve at {host} port {port}: {error.strerror}",
+            remedy="choose another port, or leave it out to take a free one",
+        ) from error
+    return found
+
+
+def address_of(host: str, port: int, token: str) -> str:
+    """Return the address of a page: where the server is anywhere, the loopback one."""
+    name = LOOPBACK if is_anywhere(host) else host
+    return f"http://{f'[{name}]' if ':' in name else name}:{port}/{token}/"
+
+
+def serve(
+    answers: Answers,
+    *,
+    host: str = LOOPBACK,
+    port: int = 0,
+    announce: Callable[[str], None],
+    open_browser: bool = True,
+    fragment: str = "",
+) -> None:
+    """Serve a page until KeyboardInterrupt; `announce` is called with its address.
+
+    `fragment` is what stands behind # in it: the view to begin with.
+    """
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise MissingExtraError("uvicorn", extra="view", purpose="the viewer") from error
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    with bound_socket(host, port) as listening:
+        number = listening.getsockname()[1]
+        app = make_app(answers, token=token, host=host, port=number)
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            ws="none",
+            timeout_graceful_shutdown=1,
+        )
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        address = address_of(host, number, token) + fragment
+        announce(address)
+        if open_browser:
+            threading.Thread(target=_open, args=(address,), daemon=True).start()
+        _run(uvicorn.Server(config), listening)
+
+
+def _open(address: str) -> None:
+    with suppress(Exception):  # a machine without a browser: the address was printed
+        webbrowser.open(address)
+
+
+def _run(server: object, listening: socket.socket) -> None:
+    """Run the server; what ends it from outside ends this function in the same way."""
+    server.run(sockets=[listening])  # type: ignore[attr-defined]
