@@ -8,13 +8,17 @@ import os
 import time
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from tests.feed.making import recipe_of
 
 from tokenreel import StoreWriter, native
+from tokenreel.feed.batch import Batch
+from tokenreel.feed.batcher import Batcher
 from tokenreel.feed.feed import Feed
+from tokenreel.feed.parts import Part
 from tokenreel.feed.read_ahead import COLD_STEPS, STEPS_AHEAD, ReadAhead
 from tokenreel.feed.recipe import Source
 from tokenreel.store.split import Split
@@ -69,13 +73,18 @@ def test_the_pages_of_an_announced_step_are_read_without_being_touched(cold_feed
     expected = pages_of(cold_feed, 3, split)
     before = resident(tokens)
     cold_feed._batcher.announce(3, cold_feed._batcher.part(0, 1))
-    deadline = time.monotonic() + 20
-    while not resident(tokens)[expected].all() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    after = resident(tokens)
-    assert after[expected].all()
+    after = wait_for(tokens, expected)
     # What was forgotten and not announced stays so: nothing like the whole file is read.
     assert np.count_nonzero(after & ~before) <= 64 * len(expected)
+
+
+def wait_for(tokens: np.ndarray, pages: list[int]) -> np.ndarray:
+    """Wait until pages are in memory, and return which ones are; fail where they never come."""
+    deadline = time.monotonic() + 20
+    while not resident(tokens)[pages].all():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return resident(tokens)
 
 
 class Clock:
@@ -117,3 +126,24 @@ def test_after_a_step_that_waited_each_coming_step_is_announced_once(clock: Cloc
 def test_a_cold_stream_gives_the_batches_of_a_warm_one(cold_feed: Feed) -> None:
     cold = list(islice(cold_feed.stream(prefetch=2), 20))
     assert equal(cold, [cold_feed.batch(step) for step in range(20)])
+
+
+def test_a_stream_whose_step_had_to_wait_announces_the_steps_to_come(
+    cold_feed: Feed, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announced: list[int] = []
+    make, announce = Batcher.make, Batcher.announce
+
+    def slow(self: Batcher, step: int, *given: Any, **named: Any) -> Batch:
+        clock.faults += step == 2
+        return make(self, step, *given, **named)
+
+    def noted(self: Batcher, step: int, part: Part) -> None:
+        announced.append(step)
+        announce(self, step, part)
+
+    monkeypatch.setattr(Batcher, "make", slow)
+    monkeypatch.setattr(Batcher, "announce", noted)
+    for _ in islice(cold_feed.stream(prefetch=0), 5):
+        pass
+    assert announced == list(range(3, 5 + STEPS_AHEAD))

@@ -291,7 +291,7 @@ def _weighing(split: Split) -> tuple[int, int]:
 
 def _offsets(index: DocumentIndex) -> np.ndarray:
     """Return where documents start, and the end, uint64; windows leave no token out of them."""
-    if isinstance(index, Offsets) and index.offsets.dtype.itemsize == 8:
+    if isinstance(index, Offsets):
         return index.offsets.view(np.uint64)
     starts, stops = index.bounds(np.arange(len(index)))
     return np.append(starts, stops[-1:]).astype(np.uint64)

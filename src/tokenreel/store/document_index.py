@@ -34,7 +34,7 @@ class DocumentIndex(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Offsets:
-    """N + 1 offsets: document i is offsets[i] to offsets[i + 1]."""
+    """N + 1 offsets of 8 bytes: document i is offsets[i] to offsets[i + 1]."""
 
     offsets: np.ndarray
 
