@@ -265,9 +265,11 @@ build(sys.argv[1], out=sys.argv[2], tokenizer="byte", workers=2, chunk_bytes=1 <
 """
 
 
-def run_without_guard(source: Path, tmp_path: Path, how: str) -> subprocess.CompletedProcess[str]:
+def run_without_guard(
+    source: Path, tmp_path: Path, how: str, *, first: str = ""
+) -> subprocess.CompletedProcess[str]:
     script = tmp_path / "guardless.py"
-    script.write_text(GUARDLESS)
+    script.write_text(first + GUARDLESS)
     return subprocess.run(
         [sys.executable, str(script), str(source), str(tmp_path / "s"), how],
         capture_output=True,
@@ -294,3 +296,13 @@ def test_a_missing_main_guard_is_named_by_the_parent_alone_where_workers_are_spa
     assert 'if __name__ == "__main__":' in last and "workers=1" in last
     assert done.stderr.count("Traceback") == 1, "tracebacks of workers"
     assert "bootstrapping" not in done.stderr
+
+
+def test_a_script_that_fails_in_the_workers_that_import_it_is_named(
+    one_chunk: Path, tmp_path: Path
+) -> None:
+    fails = "if __name__ != '__main__': raise SystemExit('only once')\n"
+    done = run_without_guard(one_chunk, tmp_path, "spawned", first=fails)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert "guardless.py: each worker process imports this script, and the script fails" in last
