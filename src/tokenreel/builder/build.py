@@ -60,7 +60,7 @@ class Built:
         facts = [count_of(self.report["documents"], "document"), f"tokens: {', '.join(tokens)}"]
         return named("Built", ["already there" * self.already_built, *facts], [repr(self.store)])
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         return self.store._repr_html_()
 
 

@@ -8,7 +8,7 @@ has none.
 from __future__ import annotations
 
 from tokenreel.builder.samples import Chip, Sample
-from tokenreel.display import printed
+from tokenreel.display.escaped import printed
 
 NEW_LINE = "⏎\n"  # its picture, and the end of the line
 DIAMOND = "◆"

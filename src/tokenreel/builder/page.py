@@ -16,7 +16,7 @@ from tokenreel.builder.chips import chip_row, legend
 from tokenreel.builder.file_counts import OTHERS
 from tokenreel.builder.page_style import STYLE
 from tokenreel.builder.samples import Sample
-from tokenreel.display import printed
+from tokenreel.display.escaped import printed
 
 LEDGER = ("trained", "masked", "truncated", "dropped")
 OPEN_FILES = 20  # a longer list is folded

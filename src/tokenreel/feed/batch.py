@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenreel.display import never_raising
+from tokenreel.display import drawn_or_none, never_raising
 from tokenreel.feed.one_a_row import slots_of_segments
 from tokenreel.feed.shown_batch import ShownBatch, load_tokenizer, told_batch
 
@@ -131,17 +131,18 @@ class Batch:
         rows: int = 8,
         tokens: int = 128,
     ) -> ShownBatch:
-        """Show the first rows token by token: which are trained, masked, padding.
+        """Show the first rows token by token: which are trained, context, padding.
 
         With a tokenizer their text, else their ids; coloured in a notebook, in brackets where
         they are trained elsewhere.
         """
-        decode = None if tokenizer is None else load_tokenizer(tokenizer).decode
-        return ShownBatch(batch=self, decode=decode, rows=rows, tokens=tokens)
+        loaded = None if tokenizer is None else load_tokenizer(tokenizer)
+        return ShownBatch(batch=self, tokenizer=loaded, rows=rows, tokens=tokens)
 
     @never_raising
     def __repr__(self) -> str:
         return told_batch(self)
 
-    def _repr_html_(self) -> str:
+    @drawn_or_none
+    def _repr_html_(self) -> str | None:
         return self.show()._repr_html_()

@@ -17,7 +17,7 @@ import numpy as np
 
 from tokenreel.canonical import digest
 from tokenreel.config.settings import identity_of
-from tokenreel.display import never_raising
+from tokenreel.display import drawn_or_none, never_raising
 from tokenreel.errors import ConfigError, EndlessError
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.batcher import Batcher
@@ -26,7 +26,8 @@ from tokenreel.feed.denominators import Denominators
 from tokenreel.feed.prefetch import checked_threads
 from tokenreel.feed.recipe import Given, recipe_of
 from tokenreel.feed.run_end import Ending, beyond, find_ending
-from tokenreel.feed.shown_batch import ShownBatch, feed_html, load_tokenizer, told_feed
+from tokenreel.feed.shown_batch import ShownBatch, load_tokenizer
+from tokenreel.feed.shown_feed import feed_html, told_feed
 from tokenreel.feed.sources import check_tokenizers, deal_rows, open_source, order_rows, plan_rows
 from tokenreel.feed.state import Change, check_room, check_state, make_state, named_changes
 from tokenreel.feed.streaming import stream_batches
@@ -321,7 +322,8 @@ class Feed:
         if tokenizer is not None:
             tokenizer = load_tokenizer(tokenizer)
             self.check_tokenizer(tokenizer.fingerprint)
-        return batch.show(tokenizer, rows=rows, tokens=tokens)
+        names = [source.name for source in self.recipe.sources]
+        return ShownBatch(batch=batch, tokenizer=tokenizer, rows=rows, tokens=tokens, sources=names)
 
     def check_tokenizer(self, fingerprint: str) -> None:
         """Raise MismatchError unless all stores are of the tokenizer with this fingerprint.
@@ -383,6 +385,7 @@ class Feed:
     def __repr__(self) -> str:
         return told_feed(self)
 
+    @drawn_or_none
     def _repr_html_(self) -> str:
         return feed_html(self)
 

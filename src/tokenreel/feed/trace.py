@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenreel.config.hints import brief, did_you_mean
-from tokenreel.display import MOST_LINES, count_of, few, named, never_raising
+from tokenreel.display import MOST_LINES, count_of, drawn_or_none, few, named, never_raising
 from tokenreel.errors import ConfigError, StoreError
 from tokenreel.feed.run_end import beyond
 from tokenreel.order.schedule import MAX_TIME
@@ -117,6 +117,12 @@ class Explained:
         facts = [f"step {self.step:,}", count_of(len(self.rows), "row")]
         shown = [_told_row(row) for row in self.rows[:MOST_LINES]]
         return named("Explained", facts, few(shown, "rows", total=len(self.rows)))
+
+    @drawn_or_none
+    def _repr_html_(self) -> str:
+        from tokenreel.feed.shown_step import explained_html  # only notebooks ask for it
+
+        return explained_html(self)
 
     def as_dict(self) -> dict[str, object]:
         """Return the step, ready for JSON."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenreel.display import count_of, few, named, never_raising, table
+from tokenreel.display import count_of, drawn_or_none, few, named, never_raising, table
 from tokenreel.errors import ConfigError, MismatchError
 from tokenreel.store.manifest import Manifest
 from tokenreel.store.split import Document, Split
@@ -96,13 +96,14 @@ class Store:
     def __repr__(self) -> str:
         return named("Store", [repr(str(self.path)), *self._facts()], self._lines())
 
+    @drawn_or_none
     def _repr_html_(self) -> str:
         head = ("split", "documents", "tokens", "shards", "turns", "weights", "records")
         rows = []
         for name, split in self.splits.items():
             counts = (split.num_documents, split.num_tokens, len(split.shards))
             rows.append((name, *counts, split.has_turns, split.has_weights, split.has_records))
-        return table(f"Store {self.path}: {', '.join(self._facts())}", head, rows)
+        return table(f"Store {self.path}", head, rows, facts=self._facts())
 
     def _facts(self) -> list[str]:
         size = None if self.vocab_size is None else f"vocabulary of {self.vocab_size:,}"

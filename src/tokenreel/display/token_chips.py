@@ -1,0 +1,89 @@
+"""Tokens as chips in HTML, in the classes of chips.css: the kinds are told by more than colour.
+
+A trained token has a line under it, a context token has none, a control id is an outlined pill,
+which no text is ever drawn as, padding is hatched, and a bar stands where a document begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tokenreel.display.escaped import PICTURES, printed, token_html
+
+NUM_HUES = 8  # of chips.css
+EMPTY = "∅"  # a token that says nothing
+LEGEND = {
+    "trained": "the model is asked for it",
+    "context": "seen, not asked for",
+    "control": "made by structure, never by text",
+    "padding": "no token",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip:
+    """Tokens that are shown as one: a token, or those that spell one character together.
+
+    `weight` is how much the model is asked for it, 0 for context; `told` is what stands beside
+    its ids when it is pointed at.
+    """
+
+    ids: tuple[int, ...]
+    text: str
+    weight: float = 0.0
+    is_control: bool = False
+    begins: bool = False
+    told: str = ""
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the model is asked for it."""
+        return self.weight > 0
+
+
+def chips_html(
+    chips: Iterable[Chip], *, newline: str = PICTURES["\n"], between: str = "", prefix: str = ""
+) -> str:
+    """Return chips one after the other; `prefix` goes before each name of a class.
+
+    `newline` stands for the end of a line in a text: its picture, or that and a real one.
+    """
+    return between.join(_chip(chip, newline, prefix) for chip in chips)
+
+
+def _chip(chip: Chip, newline: str, prefix: str) -> str:
+    kinds = ["chip", "trained" if chip.is_trained else "context"]
+    kinds += ["control"] * chip.is_control + ["begins"] * chip.begins
+    css = " ".join(f"{prefix}{kind}" for kind in kinds)
+    pale = f' style="--weight:{chip.weight:.2f}"' if 0 < chip.weight < 1 else ""
+    told = ", ".join(filter(None, (" ".join(map(str, chip.ids)), chip.told)))
+    text = newline.join(map(token_html, chip.text.split("\n"))) or EMPTY
+    # The line is broken behind the chip, which would go on in the next line otherwise.
+    after = "\n" * text.endswith("\n")
+    text = text.removesuffix(after)
+    return f'<span class="{css}"{pale} title="{printed(told)}">{text}</span>{after}'
+
+
+def padding_html(num_slots: int, *, prefix: str = "") -> str:
+    """Return so many slots of padding as one chip."""
+    return f'<span class="{prefix}chip {prefix}padding">{num_slots:,} padding</span>'
+
+
+def more_html(text: str, *, prefix: str = "") -> str:
+    """Return a remark between chips, such as how many are left out."""
+    return f'<span class="{prefix}chip-more">{printed(text)}</span>'
+
+
+def swatch_html(number: int, *, prefix: str = "") -> str:
+    """Return a dot in the colour of the source or segment of this number."""
+    return f'<span class="{prefix}swatch {prefix}hue-{number % NUM_HUES}"></span>'
+
+
+def legend_html(*, prefix: str = "") -> str:
+    """Return what the chips mean, in one line."""
+    shown = "".join(
+        f'<span><span class="{prefix}chip {prefix}{kind}">{kind}</span> {told}</span>'
+        for kind, told in LEGEND.items()
+    )
+    return f'<div class="{prefix}chip-legend">{shown}</div>'
