@@ -72,13 +72,13 @@ def _split_facts(index: int, split: Split, told: Mapping[str, Any]) -> dict[str,
             "counts": [bucket["documents"] for bucket in buckets],
             "sampled": told["lengths"]["sampled"],
         },
-        "samples": _samples(split),
+        "samples": sample_numbers(split.num_documents or 0),
     }
 
 
-def _samples(split: Split) -> list[int]:
-    """Return the numbers of some documents, evenly over the split."""
-    last = (split.num_documents or 0) - 1
+def sample_numbers(num_documents: int) -> list[int]:
+    """Return the numbers of some documents, evenly over a split."""
+    last = num_documents - 1
     return np.linspace(0, last, min(NUM_SAMPLES, last + 1)).astype(np.int64).tolist()
 
 
