@@ -16,7 +16,7 @@ from tokenreel.feed.trace import check_within
 from tokenreel.view.answers import Answers
 from tokenreel.view.guards import is_loopback
 from tokenreel.view.serve import LOOPBACK, serve
-from tokenreel.view.subject import Subject, open_subject
+from tokenreel.view.subject import Subject, open_subjects
 
 MAX_PORT = 65_535
 
@@ -24,7 +24,7 @@ MAX_PORT = 65_535
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument(
-        "target", help="a recipe, a store of any layout, or the state of a stream (.json)"
+        "target", help="a recipe, a store of any layout, or the state of a stream or feed (.json)"
     )
     parser.add_argument(
         "second", nargs="?", help="another one: the page then shows what differs between them"
@@ -46,6 +46,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="with --export: which rows of the step go into the file (default: the first 8)",
     )
     add_overrides(parser)
+    parser.add_argument(
+        "--store",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="a store that the batches of a feed's state are made of (may be repeated)",
+    )
     add_tokenizer(parser, purpose="decode tokens with it (default: that of the store, if found)")
     add_open_options(parser.add_argument_group("a store of another layout"))
 
@@ -56,7 +63,14 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("bad port", expected=f"0 to {MAX_PORT:,}", actual=args.port)
     if args.rows is not None and args.export is None:
         raise ConfigError("rows are chosen for an export alone", remedy="give export as well")
-    subjects = [_open(path, args) for path in (args.target, args.second) if path is not None]
+    subjects = open_subjects(
+        [args.target, args.second] if args.second is not None else [args.target],
+        overrides=args.set,
+        stores=args.store,
+        tokenizer=args.tokenizer,
+        force_tokenizer=args.force_tokenizer,
+        options=open_options(args),
+    )
     step = _first_step(subjects, args.step)
     answers = Answers(subjects, first_step=step)
     if args.export is not None:
@@ -79,16 +93,6 @@ def run(args: argparse.Namespace) -> int:
         fragment=fragment,
     )
     return 0
-
-
-def _open(path: str, args: argparse.Namespace) -> Subject:
-    return open_subject(
-        path,
-        overrides=args.set,
-        tokenizer=args.tokenizer,
-        force_tokenizer=args.force_tokenizer,
-        options=open_options(args),
-    )
 
 
 def _first_step(subjects: Sequence[Subject], step: int | None) -> int:

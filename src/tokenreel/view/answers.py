@@ -16,6 +16,7 @@ from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
 from tokenreel.order.schedule import MAX_TIME
 from tokenreel.view.batch_facts import step_facts
+from tokenreel.view.compared import Compared
 from tokenreel.view.document_facts import document_facts, source_split, token_facts, where_facts
 from tokenreel.view.find_documents import find_documents
 from tokenreel.view.parameters import Parameters, whole_number
@@ -51,6 +52,7 @@ class Answers:
 
     def __init__(self, subjects: Sequence[Subject], *, first_step: int = 0) -> None:
         self.subjects, self.first_step = tuple(subjects), first_step
+        self.compared = Compared(subjects)
 
     def answer(self, path: str, query: Iterable[tuple[str, str]] = ()) -> Any:
         """Return the answer, ready for JSON; NoAnswerError if there is no such question."""
@@ -172,6 +174,14 @@ def _state(answers: Answers, subject: Subject, numbers: Numbers, asked: Paramete
     return state_facts(subject)
 
 
+def _compare(answers: Answers, subject: Subject, numbers: Numbers, asked: Parameters) -> Any:
+    return answers.compared.facts()
+
+
+def _compare_step(answers: Answers, subject: Subject, numbers: Numbers, asked: Parameters) -> Any:
+    return answers.compared.step_facts(numbers["step"])
+
+
 def _question(path: str, answer: Answer, *known: str) -> _Question:
     """Make a question of a path in which {name} stands for a number."""
     pattern = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]*)", path)
@@ -190,4 +200,6 @@ QUESTIONS = (
     _question("api/store/{store}/{split}/document/{document}", _stored, "start", "stop"),
     _question("api/store/{store}/{split}/tokens", _tokens, "start", "stop"),
     _question("api/state", _state),
+    _question("api/compare", _compare),
+    _question("api/compare/step/{step}", _compare_step),
 )

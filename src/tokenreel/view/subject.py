@@ -10,7 +10,15 @@ from typing import Any
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
 from tokenreel.inspect.recorded_tokenizer import tokenizer_of
-from tokenreel.inspect.targets import SavedFeed, SavedStream, Target, kind_of, open_target
+from tokenreel.inspect.targets import (
+    SavedFeed,
+    SavedStream,
+    Target,
+    feed_of_state,
+    kind_of,
+    open_target,
+)
+from tokenreel.layouts.open_store import open_store
 from tokenreel.store.store import Store
 from tokenreel.text.tokenizers import Tokenizer
 from tokenreel.text.tokenizers.id_texts import IdTexts
@@ -25,7 +33,7 @@ class Subject:
     """
 
     title: str
-    target: Target
+    target: Feed | Store | SavedStream
     stores: tuple[Store, ...] = ()
     id_texts: tuple[IdTexts | None, ...] = ()
 
@@ -63,32 +71,51 @@ class Subject:
         return self.stores[number]
 
 
-def open_subject(
-    path: str,
+def open_subjects(
+    paths: Sequence[str],
     *,
     overrides: Sequence[str] = (),
+    stores: Sequence[str] = (),
     tokenizer: str | None = None,
     force_tokenizer: bool = False,
     options: Mapping[str, Any] | None = None,
-) -> Subject:
-    """Open what is at a path; `overrides` are for recipes, `options` those of `open_store`."""
-    place = Path(path)
+) -> list[Subject]:
+    """Open what is at these paths: one thing to look at, or two to compare.
+
+    `overrides` are settings of the recipe, of two of the second; `stores` are those that the
+    batches of a feed's state are made of; `options` are declarations of `open_store`.
+    """
     given = {name: value for name, value in (options or {}).items() if value is not None}
-    target = open_target(place, overrides=overrides, **given)
-    title = place.absolute().name
-    if isinstance(target, SavedFeed):
-        raise ConfigError(
-            "the state of a feed is a step of its recipe",
-            where=place,
-            expected="a recipe, a store, or the state of a stream",
-            remedy=f"open the recipe at that step: step={target.state['step']}",
+    targets = []
+    for number, path in enumerate(paths):
+        is_last = number == len(paths) - 1
+        targets.append(open_target(path, overrides=overrides if is_last else (), **given))
+    _refuse_unused(targets, overrides, given, paths[-1])
+    known = [*(open_store(path) for path in stores), *_stores_of(targets)]
+    return [
+        subject_of(
+            feed_of_state(target, known) if isinstance(target, SavedFeed) else target,
+            title=Path(path).absolute().name,
+            tokenizer=tokenizer,
+            force_tokenizer=force_tokenizer,
         )
-    if overrides and not isinstance(target, Feed):
-        raise ConfigError("only a recipe has settings to override", where=place)
-    if given and not isinstance(target, Store):
+        for target, path in zip(targets, paths, strict=True)
+    ]
+
+
+def _stores_of(targets: Sequence[Target]) -> list[Store]:
+    return [store for item in targets if isinstance(item, Feed) for store in item.stores]
+
+
+def _refuse_unused(
+    targets: Sequence[Target], overrides: Sequence[str], given: Mapping[str, Any], path: str
+) -> None:
+    """Raise ConfigError for settings that nothing of what was opened has."""
+    if overrides and not isinstance(targets[-1], Feed):
+        raise ConfigError("only a recipe has settings to override", where=path)
+    if given and not any(isinstance(target, Store) for target in targets):
         names = ", ".join(given)
-        raise ConfigError(f"only a store is opened with such declarations: {names}", where=place)
-    return subject_of(target, title=title, tokenizer=tokenizer, force_tokenizer=force_tokenizer)
+        raise ConfigError(f"only a store is opened with such declarations: {names}", where=path)
 
 
 def subject_of(
