@@ -1,0 +1,145 @@
+// A store: splits and shards, how long its documents are, its tokenizer, what its build reported,
+// samples, and its documents one by one.
+
+import { here, linkTo } from "./address.js";
+import { ask, pathOf } from "./answers.js";
+import { byId, counted, facts, grouped, make } from "./dom.js";
+import { choice } from "./batch_bar.js";
+import { go } from "./address.js";
+import { histogram } from "./histogram.js";
+import { Palette, chipsOf } from "./tokens.js";
+import { documentBase, SLICE, asPart } from "./slots.js";
+import { troubleCard, waitingLine } from "./trouble.js";
+import { showText, textSpan } from "./visible.js";
+
+const MOST_SHARDS = 200;
+const SAMPLE_TOKENS = 160;
+
+/** The view of the store that the address names. */
+export class StoreView {
+  constructor(host, about) {
+    this.host = host;
+    this.about = about;
+    this.load();
+  }
+
+  end() {}
+
+  move(now, before) {
+    if (now.store !== before.store || now.target !== before.target) this.load();
+  }
+
+  async load() {
+    const { target } = here();
+    const number = here().store ?? 0;
+    this.number = number;
+    this.host.replaceChildren(waitingLine("Opening the store …"));
+    try {
+      const store = await ask(pathOf(`api/store/${number}`, {}, target));
+      if (number === this.number) this.draw(store, number);
+    } catch (trouble) {
+      if (number === this.number) this.host.replaceChildren(this.switcher(number), troubleCard(trouble));
+    }
+  }
+
+  switcher(number) {
+    const bar = make("nav", { class: "page-bar", "aria-label": "Stores" });
+    if (this.about.stores.length < 2) return bar;
+    const stores = choice("Store", this.about.stores.map((store) => [store.index, store.title]), (index) => go({ store: index, split: null }));
+    stores.set(number);
+    bar.append(stores.element);
+    return bar;
+  }
+
+  draw(store, number) {
+    const title = make("h2", { class: "page-title" }, textSpan(store.title), make("small", { text: store.fingerprint?.slice(0, 12) ?? "" }));
+    const bar = this.switcher(number);
+    bar.prepend(title);
+    const cards = make("div", { class: "cards" },
+      card("store", facts(wordPairs(store.facts))),
+      card("length of documents, in tokens", store.lengths?.counts?.length ? histogram(store.lengths) : quiet("Documents are not known in this layout.")),
+      card("splits", ...store.splits.map((split) => splitPart(split, number))),
+      card("tokenizer", tokenizerPart(store.tokenizer)),
+      store.report ? card("build report", facts(wordPairs(store.report))) : null,
+      card("samples", this.samples(store, number)));
+    this.host.replaceChildren(bar, cards);
+  }
+
+  samples(store, number) {
+    const split = store.splits[0]?.name ?? "train";
+    const list = make("div", { class: "samples" });
+    for (const document of store.samples ?? []) list.append(this.sample(number, split, document));
+    return list.childElementCount ? list : quiet("No documents to show.");
+  }
+
+  sample(store, split, document) {
+    const state = { view: "document", source: null, store, split, document, slot: null };
+    const link = make("a", { href: linkTo(state), text: `document ${grouped(document)}` });
+    const head = make("h4", {}, link);
+    const chips = make("div", { class: "chips closed waiting" });
+    const path = pathOf(documentBase(state), { start: 0, stop: SLICE }, here().target);
+    ask(path).then((answer) => {
+      const part = asPart(answer, 0);
+      head.append(make("span", { text: counted(answer.tokens, "token") }));
+      if (answer.provenance) head.append(textSpan(answer.provenance));
+      chips.classList.remove("waiting");
+      chips.append(chipsOf(part, 0, Math.min(SAMPLE_TOKENS, part.stop), new Palette(this.about, "loss")));
+    }, (trouble) => chips.replaceChildren(troubleCard(trouble)));
+    return make("div", { class: "sample" }, head, chips);
+  }
+}
+
+/** Return a titled box. */
+export function card(title, ...children) {
+  return make("section", { class: "card" }, make("h3", { text: title }), ...children);
+}
+
+function quiet(words) {
+  return make("p", { class: "quiet", text: words });
+}
+
+/** Return pairs of (word, value) from a record of any depth, ready for `facts`. */
+export function wordPairs(record) {
+  return Object.entries(record ?? {}).map(([name, value]) => {
+    const words = name.replaceAll("_", " ");
+    if (value === null || value === undefined) return [words, null];
+    if (typeof value === "number") return [words, Number.isInteger(value) ? grouped(value) : String(value)];
+    if (typeof value === "boolean") return [words, value ? "yes" : "no"];
+    if (Array.isArray(value) && !value.length) return [words, null];
+    if (Array.isArray(value) && value.every((one) => typeof one !== "object")) return [words, textSpan(value.join(", "))];
+    if (typeof value === "object") return [words, Object.keys(value).length ? facts(wordPairs(value)) : null];
+    return [words, textSpan(value)];
+  });
+}
+
+function tokenizerPart(tokenizer) {
+  return tokenizer && Object.keys(tokenizer).length ? facts(wordPairs(tokenizer)) : quiet("No tokenizer is kept with this store: tokens are shown by their ids.");
+}
+
+function splitPart(split, store) {
+  const state = { view: "document", source: null, store, split: split.name, document: 0, slot: null };
+  const head = make("h4", {}, textSpan(split.name),
+    make("span", { text: counted(split.documents, "document") }), make("span", { text: counted(split.tokens, "token") }),
+    split.documents === 0 || split.documents === null ? null : make("a", { href: linkTo(state), text: "document by document" }),
+    split.documents ? gotoField(state, split.documents) : null);
+  const most = Math.max(1, ...split.shards.map((shard) => shard.tokens));
+  const rows = split.shards.slice(0, MOST_SHARDS).map((shard) => {
+    const bar = make("span", { class: "shard-bar", "aria-hidden": "true" });
+    bar.style.setProperty("--share", shard.tokens / most);
+    return make("tr", {}, make("td", {}, textSpan(shard.name)), make("td", { class: "number", text: grouped(shard.tokens) }),
+      make("td", { class: "number", text: grouped(shard.documents) }), make("td", { class: "wide" }, bar));
+  });
+  const more = split.shards.length - MOST_SHARDS;
+  const table = make("table", {}, make("thead", {}, make("tr", {}, ...["shard", "tokens", "documents", ""].map((word, index) =>
+    make("th", { text: word, scope: "col", class: index === 1 || index === 2 ? "number" : null })))), make("tbody", {}, ...rows));
+  return make("div", { class: "split" }, head, make("div", { class: "scroll" }, table),
+    more > 0 ? quiet(`… and ${grouped(more)} more shards`) : null);
+}
+
+function gotoField(state, documents) {
+  const field = make("input", { type: "number", class: "small", min: 0, max: documents - 1, placeholder: "number", "aria-label": "Go to a document's number" });
+  field.addEventListener("change", () => {
+    if (field.value !== "") go({ ...state, document: Math.max(0, Math.min(documents - 1, Math.trunc(Number(field.value)))) });
+  });
+  return field;
+}
