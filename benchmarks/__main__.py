@@ -8,7 +8,8 @@ from pathlib import Path
 
 from benchmarks.harness import Row, report
 
-NAMES = ("store", "text", "build", "feed", "adapters", "order", "packing", "stream", "startup")
+NAMES = ("store", "text", "build", "feed", "adapters", "order", "packing", "stream", "view")
+NAMES += ("startup",)
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from tokenreel.view.subject import Subject
 from tokenreel.view.token_texts import token_texts
 
 MOST_HITS = 1_000
+HITS_AT_ONCE = 100  # a showing takes up to a millisecond to find, most of it to deal its step
 MOST_TURNS = 10_000
 
 
@@ -108,8 +109,8 @@ def _weights(split: Split, start: int, stop: int, turns: np.ndarray | None) -> n
 def where_facts(subject: Subject, source: int, document: int, *, start: int = 0) -> dict[str, Any]:
     """Return the steps and rows that show a document, from a step on.
 
-    So many epochs are searched that about a thousand showings are found at most: a document that
-    a long run shows a million times is asked for piece by piece.
+    So many epochs are searched that about a hundred showings are found: a document that a long
+    run shows a million times is asked for piece by piece.
     """
     feed = subject.feed
     split = source_split(subject, source)
@@ -122,7 +123,7 @@ def where_facts(subject: Subject, source: int, document: int, *, start: int = 0)
     plan, name = feed.plans[source], feed.recipe.sources[source].name
     searched = searched_steps(feed, name, start_step=start)
     num_rows = len(plan.find(document))
-    epochs = max(MOST_HITS // max(num_rows, 1), 1)
+    epochs = max(HITS_AT_ONCE // max(num_rows, 1), 1)
     epoch = int(rows_before(feed, start)[source]) // plan.num_rows
     stop = step_of_epoch(feed, source, epoch + epochs)
     if stop is not None:
