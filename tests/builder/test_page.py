@@ -11,11 +11,12 @@ import pytest
 from tests.builder.making import documents, write_jsonl
 
 from tokenreel.builder.build import Built, build
-from tokenreel.builder.chips import chip_row, printed
-from tokenreel.builder.page import report_page
+from tokenreel.builder.page import report_page, sample_html
 from tokenreel.builder.report import Account
 from tokenreel.builder.report_files import PAGE_NAME, write_report
 from tokenreel.builder.samples import FIRST_TOKENS, LAST_TOKENS, samples_of
+from tokenreel.display.escaped import printed
+from tokenreel.display.style_sheet import style_of
 from tokenreel.text.tokenizers import load_tokenizer
 
 HOSTILE = '</span><script>alert(1)</script><img src=x onerror=alert(1)> \u202e&\0"'
@@ -40,11 +41,18 @@ class Elements(HTMLParser):
             pass
 
     def handle_data(self, data: str) -> None:
-        if self._open:
-            self.found[self._open[-1]][2].append(data)
+        """Give a text to the element it is in; marked blanks to the chip around them."""
+        inside = [at for at in self._open if self.found[at][0] != "i"]
+        if inside:
+            self.found[inside[-1]][2].append(data)
 
     def texts(self, css: str) -> list[str]:
-        return ["".join(text) for _, attrs, text in self.found if attrs.get("class") == css]
+        """Return the texts of chips of these classes, without those of the legend."""
+        return [
+            "".join(text)
+            for _, attrs, text in self.found
+            if attrs.get("class") == css and "title" in attrs
+        ]
 
 
 def page_of(built: Built) -> str:
@@ -74,7 +82,7 @@ def test_it_shows_where_a_store_comes_from(chats: Built) -> None:
     for shown in (
         facts.tokenizer["fingerprint"],
         f"vocabulary of {facts.vocab_size:,}",
-        "chatml, trained: assistant",
+        "chatml; trained: assistant",
         chats.store.fingerprint,
         "&lt;b&gt;c.jsonl",
         "chat: no known shape of chat",
@@ -109,19 +117,17 @@ def test_the_ledger_gives_each_part_in_tokens_and_as_a_share(tmp_path: Path) -> 
 
 def test_a_control_token_is_told_from_text_that_spells_it(chats: Built) -> None:
     elements = Elements(page_of(chats))
-    trained, masked = elements.texts("chip c t"), elements.texts("chip c m")
-    assert trained.count(f"◆ {SPELLED}") == 1  # the end of the assistant's turn
-    assert masked.count(f"◆ {SPELLED}") == 2  # those of both users
-    spelled = "".join(elements.texts("chip m"))
-    assert spelled.count(SPELLED) == 2 and "◆" not in spelled
-    assert "".join(elements.texts("chip t")).startswith("trainedyes, 日本")  # behind the legend's
+    assert elements.texts("chip trained control").count(SPELLED) == 1  # of the assistant's turn
+    assert elements.texts("chip context control").count(SPELLED) == 2  # those of both users
+    assert "".join(elements.texts("chip context")).count(SPELLED) == 2
+    assert "".join(elements.texts("chip trained")).startswith("yes, 日本")
 
 
 def test_hostile_text_stays_text_and_nothing_is_asked_of_the_outside(chats: Built) -> None:
     page = page_of(chats)
     elements = Elements(page)
     assert {name for name, _, _ in elements.found} <= {
-        *("html", "head", "meta", "title", "style", "body", "h1", "h2", "h3", "p", "ul", "li"),
+        *("html", "head", "meta", "title", "style", "body", "h1", "h2", "h3", "p", "ul", "li", "i"),
         *("table", "tr", "th", "td", "div", "span", "code", "br", "svg", "rect", "text"),
         *("details", "summary"),
     }
@@ -165,9 +171,37 @@ def test_a_page_says_how_many_tokens_of_a_sample_it_leaves_out_and_nothing_where
     room = FIRST_TOKENS + LAST_TOKENS - 1  # and the end token
     texts = ["x" * room, "x" * (room + 1_000)]
     built = build(texts=texts, out=tmp_path / "s", tokenizer="byte")
-    short, long = map(chip_row, samples_of(built.store, load_tokenizer("byte")))
-    assert 'class="more"' not in short
+    short, long = map(sample_html, samples_of(built.store, load_tokenizer("byte")))
+    assert "chip-more" not in short
     assert ">… 1,000 tokens …<" in long
+
+
+def test_one_of_a_kind_is_told_in_the_singular(tmp_path: Path) -> None:
+    built = build(texts=["abc\0", "b"], out=tmp_path / "s", tokenizer="byte", min_tokens=3)
+    page = page_of(built)
+    assert "NUL, kept: in 1 record<" in page
+    assert "<h2>train: 1 document, 5 tokens</h2>" in page
+    assert ">1 document</td>" in page  # that was too short
+    assert not re.search(r"\b1 (documents|records|tokens|files)\b", page)
+
+
+def test_a_template_is_shown_with_its_arguments_and_date() -> None:
+    settings = {
+        "template": "qwen",
+        "template_arg": {"enable_thinking": False},
+        "template_date": "2026-01-02",
+        "policy": "assistant",
+    }
+    page = report_page("s", {**Account().as_dict(), "settings": settings})
+    assert ">qwen, enable_thinking=false, date 2026-01-02; trained: assistant<" in page
+
+
+def test_the_page_has_the_style_and_the_words_that_the_viewer_has(chats: Built) -> None:
+    page = page_of(chats)
+    assert style_of("chips.css") in page
+    for kind in ("trained", "context", "padding"):
+        assert f'<span class="chip {kind}">{kind}</span>' in page
+    assert ">context</td>" in page and "masked" not in re.sub(r"<style>.*</style>", "", page)
 
 
 def test_a_report_of_an_older_build_has_a_page_too() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from tokenreel import StoreWriter
 from tokenreel.cli.main import main
+from tokenreel.display.style_sheet import style_of
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe
 
@@ -235,3 +236,42 @@ def test_a_million_steps_of_a_hundred_sources_are_planned_without_walking_throug
     assert "85 smaller ones" in text
     assert len(facts["warnings"]) == 100 and text.count("warning: ") == 8
     assert "and 92 warnings more; --json has all of them" in text
+
+
+def test_the_report_is_one_page_with_the_figures_of_the_plan(
+    recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "plan.html"
+    facts = facts_of(capsys, recipe, "--report", page)
+    text = page.read_text()
+    assert style_of("chips.css") in text and "default-src 'none'" in text
+    assert not any(word in text for word in ("<script", "url(", "http:", "https:", "masked"))
+    for warning in facts["warnings"]:
+        assert f"<li>{warning}</li>" in text
+    for source in facts["shown"]:
+        figures = (f"{source['share']:.1%}", f"{source['rows']:,}", f"{source['tokens']:,}")
+        cells = "".join(f'<td class="n">{figure}</td>' for figure in figures)
+        assert f"</span> {source['name']}</td>{cells}" in text
+    assert "step 40: web 0.5, chat 0.25, notes 0.25 over 20 steps" in text
+    assert text.count("<path ") == len(SOURCES)
+    main(["plan", str(recipe), "--report", str(page)])
+    assert capsys.readouterr().err == f"report: {page}\n"
+
+
+def test_the_report_of_a_run_without_end_says_by_when_sources_are_shown_often(
+    tmp_path: Path,
+) -> None:
+    recipe = write_recipe(tmp_path / "<b>.toml", {"web": (90, 1.0)})
+    assert main(["plan", str(recipe), "--report", str(tmp_path / "p.html")]) == 0
+    text = (tmp_path / "p.html").read_text()
+    assert "shown 4 times by step" in text and "Steps 0 on" in text
+    assert "<h1>&lt;b&gt;.toml" in text
+
+
+@pytest.mark.parametrize("name", ["plan.pdf", "nowhere/plan.html"])
+def test_a_report_that_cannot_be_written_is_refused_before_rows_are_planned(
+    name: str, recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", str(recipe), "--report", str(tmp_path / name)]) == 2
+    assert "bad --report (expected " in capsys.readouterr().err
+    assert not (tmp_path / name).exists()

@@ -8,17 +8,22 @@ the page (controls, direction marks) are shown by their number.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tokenreel.builder.chips import chip_row, legend
 from tokenreel.builder.file_counts import OTHERS
 from tokenreel.builder.page_style import STYLE
+from tokenreel.builder.report import told_template
 from tokenreel.builder.samples import Sample
-from tokenreel.display.escaped import printed
+from tokenreel.display import count_of
+from tokenreel.display.escaped import PICTURES, printed
+from tokenreel.display.html_page import cells_table, html_page
+from tokenreel.display.token_chips import chips_html, legend_html, more_html
 
-LEDGER = ("trained", "masked", "truncated", "dropped")
+# The parts of the ledger, and the words of the page: a token that is masked in the loss is
+# context for the model.
+LEDGER = {"trained": "trained", "masked": "context", "truncated": "truncated", "dropped": "dropped"}
+NEW_LINE = f"{PICTURES[chr(10)]}\n"  # its picture, and the end of the line
 OPEN_FILES = 20  # a longer list is folded
 
 
@@ -47,15 +52,7 @@ def report_page(
         _samples(samples),
         _settings(report.get("settings", {})),
     ]
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width">'
-        '<meta name="color-scheme" content="light dark">'
-        f"<title>{printed(title)}</title><style>{STYLE}</style></head>"
-        f"<body>{''.join(sections)}</body></html>\n"
-    )
+    return html_page(title, sections, style=STYLE)
 
 
 def _facts(report: Mapping[str, Any], facts: Mapping[str, Any], date: str | None) -> str:
@@ -70,8 +67,8 @@ def _facts(report: Mapping[str, Any], facts: Mapping[str, Any], date: str | None
         "chat template": _template(report.get("settings", {})),
         "store": f"<code>{printed(report.get('fingerprint', '–'))}</code>",
     }
-    rows = [(escape(name), value) for name, value in shown.items() if value]
-    return _table(rows, css="facts")
+    rows = [(printed(name), value) for name, value in shown.items() if value]
+    return cells_table(rows, css="facts")
 
 
 def _tokenizer(report: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
@@ -97,32 +94,35 @@ def _end_token(report: Mapping[str, Any]) -> str:
 
 
 def _template(settings: Mapping[str, Any]) -> str:
-    if not settings.get("template"):
+    """Return the chat template with its arguments and date, and what is trained of a chat."""
+    template = told_template(settings)
+    if not template:
         return ""
     policy = settings.get("policy")
     told = policy if isinstance(policy, str) else json.dumps(policy)
-    return f"{printed(settings['template'])}, trained: {printed(told)}"
+    return f"{printed(template)}; trained: {printed(told)}"
 
 
 def _ledger(ledger: Mapping[str, int]) -> str:
     """Draw one bar of the whole, divided; the table under it has the numbers."""
     total = max(ledger["total"], 1)
     parts, rows, left = [], [], 0.0
-    for name in LEDGER:
+    for name, word in LEDGER.items():
         width = 800 * ledger[name] / total
-        parts.append(f'<rect class="{name}" x="{left:.1f}" y="0" width="{width:.1f}" height="28"/>')
+        parts.append(f'<rect class="{word}" x="{left:.1f}" y="0" width="{width:.1f}" height="28"/>')
         left += width
-        key = f'<svg width="12" height="12"><rect class="{name}" width="12" height="12"/></svg>'
-        rows.append((key, name, f"{ledger[name]:,}", f"{100 * ledger[name] / total:.2f} %"))
+        key = f'<svg width="12" height="12"><rect class="{word}" width="12" height="12"/></svg>'
+        rows.append((key, word, f"{ledger[name]:,}", f"{100 * ledger[name] / total:.2f} %"))
     rows.append(("", "total", f"{ledger['total']:,}", ""))
     drawn = f'<svg viewBox="0 0 800 28" class="wide" role="img">{"".join(parts)}</svg>'
-    return drawn + _table(rows, numbers=(2, 3))
+    return drawn + cells_table(rows, numbers=(2, 3))
 
 
 def _remarks(report: Mapping[str, Any]) -> str:
     """Return the remarks on the text that are no errors: dirt, and chats that train nothing."""
     told = [
-        f"{printed(kind)}: in {count:,} records" for kind, count in report.get("dirt", {}).items()
+        f"{printed(kind)}: in {count_of(count, 'record')}"
+        for kind, count in report.get("dirt", {}).items()
     ]
     if chats := report.get("untrained_chats"):
         noun = "chat trains" if chats == 1 else "chats train"
@@ -134,28 +134,25 @@ def _remarks(report: Mapping[str, Any]) -> str:
 
 
 def _split(name: str, split: Mapping[str, Any]) -> str:
+    counts = f"{count_of(split['documents'], 'document')}, {count_of(split['tokens'], 'token')}"
     return (
-        f"<h2>{printed(name)}: {split['documents']:,} documents, {split['tokens']:,} tokens</h2>"
+        f"<h2>{printed(name)}: {counts}</h2>"
         f"<p>tokens per document</p>{_histogram(split['histogram'])}"
     )
 
 
 def _histogram(buckets: Sequence[Mapping[str, int]]) -> str:
+    """Draw a bar for each range of lengths, as long as its part of the page's width."""
     most = max((bucket["documents"] for bucket in buckets), default=1)
-    lines = []
-    for row, bucket in enumerate(buckets):
+    rows = []
+    for bucket in buckets:
         low, count = bucket["at_least_tokens"], bucket["documents"]
         high = max(2 * low - 1, low)
         label = f"{low:,}" if low == high else f"{low:,}–{high:,}"
-        width = max(520 * count / most, 1)
-        y = row * 22
-        lines.append(
-            f'<text x="150" y="{y + 15}" text-anchor="end">{label}</text>'
-            f'<rect class="count" x="160" y="{y + 3}" width="{width:.1f}" height="15"/>'
-            f'<text x="{168 + width:.1f}" y="{y + 15}">{count:,}</text>'
-        )
-    height = 22 * max(len(buckets), 1)
-    return f'<svg viewBox="0 0 800 {height}" class="wide" role="img">{"".join(lines)}</svg>'
+        bar = f'<rect class="count" width="{count / most:.1%}" height="14" rx="2"/>'
+        drawn = f'<svg width="100%" height="14" role="img">{bar}</svg>'
+        rows.append((label, drawn, f"{count:,}"))
+    return cells_table(rows, numbers=(0, 2), css="bars")
 
 
 def _files(files: Sequence[Sequence[Any]]) -> str:
@@ -169,23 +166,27 @@ def _files(files: Sequence[Sequence[Any]]) -> str:
             shown = f"and {num_others[0]:,} more"
         rows.append((shown, f"{documents:,}", f"{text_bytes:,}", f"{tokens:,}"))
     head = ("file", "documents", "bytes of text", "tokens")
-    table = _table(rows, head=head, numbers=(1, 2, 3))
+    table = cells_table(rows, head=head, numbers=(1, 2, 3))
     if len(rows) > OPEN_FILES:
-        table = f"<details><summary>{count:,} files</summary>{table}</details>"
+        table = f"<details><summary>{count_of(count, 'file')}</summary>{table}</details>"
     return f"<h2>Source files</h2>{table}"
 
 
 def _left_out(report: Mapping[str, Any]) -> str:
     dropped = [
-        (printed(reason), f"{counts['documents']:,} documents", f"{counts['tokens']:,} tokens")
+        (
+            printed(reason),
+            count_of(counts["documents"], "document"),
+            count_of(counts["tokens"], "token"),
+        )
         for reason, counts in report["dropped"].items()
     ]
     skipped = [
-        (printed(reason), f"{count:,} records") for reason, count in report["skipped"].items()
+        (printed(reason), count_of(count, "record")) for reason, count in report["skipped"].items()
     ]
-    shown = f"<h2>Left out</h2>{_table(dropped, numbers=(1, 2))}" if dropped else ""
+    shown = f"<h2>Left out</h2>{cells_table(dropped, numbers=(1, 2))}" if dropped else ""
     if skipped:
-        shown += f"<h2>Skipped while reading</h2>{_table(skipped, numbers=(1,))}"
+        shown += f"<h2>Skipped while reading</h2>{cells_table(skipped, numbers=(1,))}"
     return shown + _places(report["skipped_places"])
 
 
@@ -200,15 +201,25 @@ def _places(places: Sequence[Mapping[str, Any]]) -> str:
         )
         for place in places
     ]
-    table = _table(rows, head=("file", "line", "what"), numbers=(1,))
+    table = cells_table(rows, head=("file", "line", "what"), numbers=(1,))
     return f"<details><summary>where (the first {len(places):,})</summary>{table}</details>"
 
 
 def _samples(samples: Sequence[Sample]) -> str:
     if not samples:
         return ""
-    shown = "".join(f"<h3>{printed(sample.name)}</h3>{chip_row(sample)}" for sample in samples)
-    return f"<h2>Samples</h2>{legend()}{shown}"
+    shown = "".join(f"<h3>{printed(sample.name)}</h3>{sample_html(sample)}" for sample in samples)
+    return f"<h2>Samples, token by token</h2>{legend_html()}{shown}"
+
+
+def sample_html(sample: Sample) -> str:
+    """Return the chips of a sample, line by line."""
+    first, last = (chips_html(chips, newline=NEW_LINE) for chips in (sample.first, sample.last))
+    between = ""
+    if sample.num_between:
+        left = count_of(sample.num_between, "token")
+        between = f"\n{more_html(f'… {left} …')}\n"
+    return f'<div class="chips">{first}{between}{last}</div>'
 
 
 def _settings(settings: Mapping[str, Any]) -> str:
@@ -218,26 +229,4 @@ def _settings(settings: Mapping[str, Any]) -> str:
         (printed(name), f"<code>{printed(json.dumps(value, ensure_ascii=False))}</code>")
         for name, value in sorted(settings.items())
     ]
-    return f"<h2>Settings</h2>{_table(rows)}"
-
-
-def _table(
-    rows: Iterable[Sequence[str]],
-    *,
-    head: Sequence[str] = (),
-    numbers: Sequence[int] = (),
-    css: str = "",
-) -> str:
-    """Return a table of cells that are HTML; `numbers` are the columns set to the right."""
-    kinds = ["n" if column in numbers else "" for column in range(9)]
-
-    def line(tag: str, cells: Sequence[str]) -> str:
-        drawn = (
-            f'<{tag} class="{kind}">{cell}</{tag}>'
-            for cell, kind in zip(cells, kinds, strict=False)
-        )
-        return f"<tr>{''.join(drawn)}</tr>"
-
-    top = line("th", [escape(cell) for cell in head]) if head else ""
-    body = "".join(line("td", row) for row in rows)
-    return f'<div class="scroll"><table class="{css}">{top}{body}</table></div>'
+    return f"<h2>Settings</h2>{cells_table(rows, css='facts')}"

@@ -14,6 +14,7 @@ from tokenreel.builder.report import told_template
 from tokenreel.builder.report_files import PAGE_NAME, is_reported
 from tokenreel.cli.flags import add_flags, meaning_of
 from tokenreel.cli.output import emit, printable, size
+from tokenreel.display import count_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,25 +63,27 @@ def _draw(console: Console, report: dict[str, Any]) -> None:
     ledger = report["ledger"]
     per_token = report["bytes_per_token"]
     console.print(
-        f"[bold]{escape(report['path'])}[/bold]: {report['documents']:,} documents read, "
+        f"[bold]{escape(report['path'])}[/bold]: {count_of(report['documents'], 'document')} read, "
         f"{size(report['text_bytes'])} of text"
         + (f", {per_token:.2f} bytes per token" if per_token else "")
     )
     for name, split in report["splits"].items():
-        console.print(f"  {name}: {split['documents']:,} documents, {split['tokens']:,} tokens")
+        documents = count_of(split["documents"], "document")
+        console.print(f"  {name}: {documents}, {count_of(split['tokens'], 'token')}")
     parts = " + ".join(
         f"{name} {ledger[name]:,}" for name in ("trained", "masked", "truncated", "dropped")
     )
     console.print(f"  tokens: {parts} = {ledger['total']:,}")
     for reason, counts in report["dropped"].items():
-        console.print(f"  left out, {reason}: {counts['documents']:,} documents")
+        console.print(f"  left out, {reason}: {count_of(counts['documents'], 'document')}")
     for reason, count in report["skipped"].items():
-        console.print(f"  skipped, {escape(printable(reason))}: {count:,} records")
+        told = count_of(count, "record")
+        console.print(f"  skipped, {escape(printable(reason))}: {told}")
     for place in report["skipped_places"][:SHOWN_PLACES]:
         where = f"{place.get('file', 'memory')}:{place.get('row', -1) + 1}"
         console.print(f"    {escape(printable(where))}: {escape(printable(place['reason']))}")
     for kind, count in report.get("dirt", {}).items():
-        console.print(f"  {kind}: in {count:,} records")
+        console.print(f"  {kind}: in {count_of(count, 'record')}")
     if chats := report.get("untrained_chats"):
         noun = "chat trains" if chats == 1 else "chats train"
         console.print(f"  {chats:,} {noun} nothing: {report['untrained_reason']}")

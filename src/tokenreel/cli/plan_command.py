@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tokenreel.cli.output import emit
+from tokenreel.cli.output import emit, notice
 from tokenreel.cli.plan_drawing import draw
+from tokenreel.cli.plan_page import check_report, write_plan_page
 from tokenreel.cli.recipe_option import add_recipe, open_feed
 from tokenreel.feed.feed import Feed
 from tokenreel.inspect.exposure import (
@@ -29,14 +30,22 @@ weigh in the loss, masked ones (what a user says, for instance) are seen and wei
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_recipe(parser)
+    parser.add_argument(
+        "--report", metavar="FILE.html", help="write the plan as a page that stands alone, too"
+    )
     parser.epilog = EPILOG
 
 
 def run(args: argparse.Namespace) -> int:
     """Plan the rows, which keeps the plans beside their stores, and describe them."""
+    page = None if args.report is None else check_report(args.report)
     feed = open_feed(args)
     facts = describe(feed)
+    if page is not None:
+        write_plan_page(page, feed, facts, recipe=args.recipe)
     emit(args, facts, lambda console: draw(console, feed, facts))
+    if page is not None:
+        notice(args, f"report: {page}")
     return 0
 
 

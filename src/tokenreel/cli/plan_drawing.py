@@ -5,7 +5,7 @@ Plain characters: it reads the same without colour, in a pipe and in a log.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -65,7 +65,8 @@ def _draw_warnings(console: Console, warnings: Sequence[str]) -> None:
         console.print(f"and {_counted(more, 'warning')} more; --json has all of them")
 
 
-def _draw_run(console: Console, facts: dict[str, Any]) -> None:
+def run_line(facts: Mapping[str, Any]) -> str:
+    """Return how large the run is: rows and tokens of a step, and of all of them."""
     rows, length, steps = facts["global_batch_size"], facts["seq_len"], facts["steps"]
     line = f"{count(rows)} rows of {count(length)} tokens a step"
     if facts["shown"] is None:
@@ -73,7 +74,11 @@ def _draw_run(console: Console, facts: dict[str, Any]) -> None:
     else:
         shown = sum(source["rows"] for source in facts["shown"])
         line += f", {_counted(steps, 'step')}: {count(shown)} rows, {count(shown * length)} tokens"
-    console.print(f"{line}; fingerprint {facts['fingerprint'][:16]}", markup=False)
+    return line
+
+
+def _draw_run(console: Console, facts: dict[str, Any]) -> None:
+    console.print(f"{run_line(facts)}; fingerprint {facts['fingerprint'][:16]}", markup=False)
     if facts["ending"]:
         console.print(facts["ending"], markup=False)
 
@@ -97,32 +102,42 @@ def _draw_sources(console: Console, facts: dict[str, Any]) -> None:
     console.print()
     columns_table(console, table)
     for source in facts["sources"]:
-        if groups := source["ledger"].get("groups"):
-            answers = count(source["ledger"]["segments"])
-            told = (
-                f"{_clipped(source['name'])}: {count(groups)} groups of answers, {answers} in all"
-            )
-            console.print(told, markup=False)
-        for kind, words in LEFT_OUT.items():
-            if number := source["ledger"].get(kind):
-                left_out = f"{_clipped(source['name'])}: {count(number)} {words}"
-                console.print(f"{left_out} are left out", markup=False)
+        for words in left_out(source["ledger"]):
+            console.print(f"{_clipped(source['name'])}: {words}", markup=False)
     console.print(FOOTNOTE, style="dim", markup=False)
+
+
+def left_out(ledger: Mapping[str, int]) -> list[str]:
+    """Return what the table of sources has no column for: groups, and what is in no row."""
+    told = []
+    if groups := ledger.get("groups"):
+        told.append(f"{count(groups)} groups of answers, {count(ledger['segments'])} in all")
+    return told + [
+        f"{count(ledger[kind])} {words} are left out"
+        for kind, words in LEFT_OUT.items()
+        if ledger.get(kind)
+    ]
 
 
 def _draw_phases(console: Console, facts: dict[str, Any]) -> None:
     """Draw rows, tokens and epochs of each source: in each phase, then in all."""
     for number, phase in enumerate(facts["phases"]):
-        start, stop = phase["start_step"], phase["stop_step"]
-        last = "on" if stop is None else f"to {count(stop - 1)}"
-        title = f"steps {count(start)} {last}"
-        if phase["ramp_steps"]:
-            title += f", weights change over the first {count(phase['ramp_steps'])}"
-        _draw_shown(console, title, phase["sources"], facts["sources"] if stop is None else None)
+        stop = phase["stop_step"]
+        endless = facts["sources"] if stop is None else None
+        _draw_shown(console, phase_title(phase), phase["sources"], endless)
         if number == 0 and stop is not None:
             console.print(SHOWN_FOOTNOTE, style="dim", markup=False)
     if len(facts["phases"]) > 1 and facts["shown"] is not None:
         _draw_shown(console, "in all", facts["shown"], None)
+
+
+def phase_title(phase: Mapping[str, Any]) -> str:
+    """Return which steps a phase has, and how long its weights change."""
+    start, stop = phase["start_step"], phase["stop_step"]
+    title = f"steps {count(start)} {'on' if stop is None else f'to {count(stop - 1)}'}"
+    if phase["ramp_steps"]:
+        title += f", weights change over the first {count(phase['ramp_steps'])}"
+    return title
 
 
 def _draw_shown(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from html import escape
 
 # Controls, formats (direction marks among them), separators of lines, what is not assigned.
 HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 PICTURES = {"\n": "⏎", "\t": "⇥", "\r": "␍", "\0": "␀"}
 BLANKS = re.compile(" +")
+# What html.escape does; its module takes as long to load as all of this package.
+MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
 
 
 def printed(value: object) -> str:
@@ -22,7 +23,7 @@ def printed(value: object) -> str:
     >>> printed("<b> & \\u202e")
     '&lt;b&gt; &amp; \\\\u202e'
     """
-    return escape(visible(str(value)))
+    return visible(str(value)).translate(MARKUP)
 
 
 def visible(text: str) -> str:
@@ -46,7 +47,7 @@ def token_html(text: str) -> str:
         _number(letter) if letter != " " and unicodedata.category(letter) == "Zs" else letter
         for letter in visible(text)
     )
-    return BLANKS.sub(lambda blanks: f"<i>{blanks[0]}</i>", escape(shown))
+    return BLANKS.sub(lambda blanks: f"<i>{blanks[0]}</i>", shown.translate(MARKUP))
 
 
 def _visible(character: str) -> str:

@@ -6,10 +6,11 @@ which no text is ever drawn as, padding is hatched, and a bar stands where a doc
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tokenreel.display.escaped import PICTURES, printed, token_html
+from tokenreel.display.spelling import Speller
 
 NUM_HUES = 8  # of chips.css
 EMPTY = "∅"  # a token that says nothing
@@ -40,6 +41,17 @@ class Chip:
     def is_trained(self) -> bool:
         """Whether the model is asked for it."""
         return self.weight > 0
+
+
+def spelled_chips(ids: Sequence[int], weights: Sequence[float], speller: Speller) -> Iterator[Chip]:
+    """Yield the chips of tokens, of which each is asked for by its weight."""
+    for spelled in speller.spell(ids, weights):
+        yield Chip(
+            ids=tuple(ids[spelled.start : spelled.stop]),
+            text=spelled.text,
+            weight=weights[spelled.start],
+            is_control=spelled.is_control,
+        )
 
 
 def chips_html(
