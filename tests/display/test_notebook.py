@@ -301,6 +301,16 @@ def test_a_large_batch_makes_a_small_page_that_says_what_is_left() -> None:
     assert len(Shown(batch.show(rows=2, tokens=5)._repr_html_()).tokens) == 10
 
 
+def test_padding_in_front_of_a_prompt_is_shown_in_front() -> None:
+    batch = large_batch(1, 8)
+    batch.segment_ids = np.array([[0, 0, 0, 1, 1, 1, 1, 1]], np.int32)
+    batch.position_ids = np.array([[0, 0, 0, 0, 1, 2, 3, 4]], np.int32)
+    assert "row 0, source 0: ░3 padding 3 ⟦4 5 6 7 ⟧" in repr(batch.show())
+    page = batch._repr_html_() or ""
+    assert [text for _, text in Shown(page).tokens] == ["3", "4", "5", "6", "7"]
+    assert page.index("3 padding</span>") < page.index('title="3, segment 1')
+
+
 def test_a_step_of_many_rows_and_segments_is_explained_on_a_small_page() -> None:
     segment = Segment(
         source="a",

@@ -1,7 +1,6 @@
 """A few documents of a store, token by token, for people to look at.
 
 Of each split some documents, evenly over its length, and of each its first tokens and its last.
-What each says costs two short calls to the tokenizer (display/spelling.py): 240 a document.
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenreel.display.spelling import Speller
-from tokenreel.display.token_chips import Chip, spelled_chips
+from tokenreel.display.token_chips import Chip, chips_of
 from tokenreel.store.split import Document
 from tokenreel.store.store import Store
 from tokenreel.text.tokenizers import Tokenizer
+from tokenreel.text.tokenizers.id_texts import IdTexts
 
 FIRST_TOKENS = 100
 LAST_TOKENS = 20
@@ -33,18 +32,16 @@ class Sample:
 
 def samples_of(store: Store, tokenizer: Tokenizer) -> list[Sample]:
     """Return the samples of a store; the same store gives the same."""
-    names = {number: token for token, number in tokenizer.control_ids.items()}
-    speller = Speller(decode=tokenizer.decode, control_names=names)
-    samples = []
+    id_texts, samples = IdTexts(tokenizer), []
     for split in store.splits:
         last = (store[split].num_documents or 0) - 1
         chosen = np.linspace(0, last, min(MAX_DOCUMENTS, last + 1)).astype(np.int64)
         for number in chosen.tolist():
-            samples.append(_sample(store[split].document(number), speller))
+            samples.append(_sample(store[split].document(number), id_texts))
     return samples
 
 
-def _sample(document: Document, speller: Speller) -> Sample:
+def _sample(document: Document, id_texts: IdTexts) -> Sample:
     weights = document.loss_weights
     is_short = len(document) <= FIRST_TOKENS + LAST_TOKENS
     stop = len(document) if is_short else FIRST_TOKENS
@@ -52,7 +49,7 @@ def _sample(document: Document, speller: Speller) -> Sample:
 
     def chips(part: slice) -> tuple[Chip, ...]:
         ids, asked = document.tokens[part].tolist(), weights[part].tolist()
-        return tuple(spelled_chips(ids, asked, speller))
+        return tuple(chips_of(ids, id_texts.of(ids), asked, controls=id_texts.control_names))
 
     place = "" if document.provenance is None else f" · {document.provenance}"
     return Sample(

@@ -2,7 +2,6 @@
 
     told.py         facts in a line or a few; a repr never raises
     escaped.py      text that cannot break out of a page or command a terminal
-    spelling.py     ids to what they say, one chip at a time
     token_chips.py  chips in HTML
     token_marks.py  chips in plain characters: brackets, diamonds, bars
     chips.css       the one palette, light and dark, and the look of a chip

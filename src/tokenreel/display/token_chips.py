@@ -6,11 +6,10 @@ which no text is ever drawn as, padding is hatched, and a bar stands where a doc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tokenreel.display.escaped import PICTURES, printed, token_html
-from tokenreel.display.spelling import Speller
 
 NUM_HUES = 8  # of chips.css
 EMPTY = "∅"  # a token that says nothing
@@ -43,14 +42,33 @@ class Chip:
         return self.weight > 0
 
 
-def spelled_chips(ids: Sequence[int], weights: Sequence[float], speller: Speller) -> Iterator[Chip]:
-    """Yield the chips of tokens, of which each is asked for by its weight."""
-    for spelled in speller.spell(ids, weights):
+def text_ranges(texts: Sequence[str | None]) -> Iterator[tuple[int, int]]:
+    """Yield start and stop of tokens that are shown as one: None goes with the next text.
+
+    >>> list(text_ranges(["a", None, "é"]))
+    [(0, 1), (1, 3)]
+    """
+    start = 0
+    for stop, text in enumerate(texts, start=1):
+        if text is not None or stop == len(texts):
+            yield start, stop
+            start = stop
+
+
+def chips_of(
+    ids: Sequence[int],
+    texts: Sequence[str | None],
+    weights: Sequence[float],
+    *,
+    controls: Container[int] = (),
+) -> Iterator[Chip]:
+    """Yield the chips of tokens: what each says, and how much the model is asked for it."""
+    for start, stop in text_ranges(texts):
         yield Chip(
-            ids=tuple(ids[spelled.start : spelled.stop]),
-            text=spelled.text,
-            weight=weights[spelled.start],
-            is_control=spelled.is_control,
+            ids=tuple(ids[start:stop]),
+            text=texts[stop - 1] or "",
+            weight=weights[stop - 1],
+            is_control=ids[stop - 1] in controls,
         )
 
 

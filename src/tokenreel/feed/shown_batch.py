@@ -17,10 +17,10 @@ import numpy as np
 from tokenreel.display import count_of, drawn_or_none, few, never_raising
 
 if TYPE_CHECKING:
-    from tokenreel.display.spelling import Speller
     from tokenreel.display.token_chips import Chip
     from tokenreel.feed.batch import Batch
     from tokenreel.text.tokenizers import Tokenizer
+    from tokenreel.text.tokenizers.id_texts import IdTexts
 
 
 def load_tokenizer(tokenizer: str | PathLike[str] | Tokenizer) -> Tokenizer:
@@ -30,6 +30,12 @@ def load_tokenizer(tokenizer: str | PathLike[str] | Tokenizer) -> Tokenizer:
     return tokenizers.load_tokenizer(
         Path(tokenizer) if isinstance(tokenizer, PathLike) else tokenizer
     )
+
+
+def _texts_of(tokenizer: Tokenizer) -> IdTexts:
+    from tokenreel.text.tokenizers.id_texts import IdTexts  # only a text needs it
+
+    return IdTexts(tokenizer)
 
 
 def told_batch(batch: Batch) -> str:
@@ -53,7 +59,10 @@ def _facts(batch: Batch) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownRow:
-    """The beginning of a row: its chips, and how many slots are not shown, or hold no token."""
+    """The beginning of a row: its chips, and how many slots are not shown, or hold no token.
+
+    `is_led`: padding stands in front of the tokens, as it does for prompts, and not behind.
+    """
 
     row: int
     source: int
@@ -61,6 +70,7 @@ class ShownRow:
     chips: list[Chip]
     num_left: int
     num_padding: int
+    is_led: bool
     facts: list[str]
 
 
@@ -87,8 +97,10 @@ class ShownBatch:
         for row in self._rows():
             texts = [(f"{unmarked(visible(chip.text))}{between}", chip) for chip in row.chips]
             left = f" … and {count_of(row.num_left, 'more token')}" if row.num_left else ""
-            padding = f" {HATCH}{row.num_padding:,} padding" if row.num_padding else ""
-            lines.append(f"row {row.row}, {row.name}: {bracketed(texts)}{left}{padding}")
+            parts = [f"{bracketed(texts)}{left}"]
+            if row.num_padding:
+                parts.insert(0 if row.is_led else 1, f"{HATCH}{row.num_padding:,} padding")
+            lines.append(f"row {row.row}, {row.name}: {' '.join(parts)}")
         shown = few(lines, "rows", most=self.rows, total=self._num_rows)
         return "\n  ".join([told_batch(self.batch), *shown])
 
@@ -120,7 +132,8 @@ class ShownBatch:
             left = f" … and {count_of(row.num_left, 'more token')}"
             inside += more_html(left, prefix=PREFIX)
         if row.num_padding:
-            inside += padding_html(row.num_padding, prefix=PREFIX)
+            padding = padding_html(row.num_padding, prefix=PREFIX)
+            inside = f"{padding} {inside}" if row.is_led else f"{inside}{padding}"
         source = printed(row.name)
         if row.source >= 0:
             source = f"{swatch_html(row.source, prefix=PREFIX)} {source}"
@@ -134,9 +147,11 @@ class ShownBatch:
     def _rows(self) -> Iterator[ShownRow]:
         segments = self.batch.segment_ids.reshape(self._num_rows, -1)
         weights = self.batch.loss_weights.reshape(self._num_rows, -1)
-        speller = self._speller()
+        id_texts = None if self.tokenizer is None else _texts_of(self.tokenizer)
         for row in range(min(self.rows, self._num_rows)):
             used = int(np.count_nonzero(segments[row]))
+            lead = int(np.argmax(segments[row] > 0)) if used else 0
+            shown = slice(lead, lead + min(used, self.tokens))
             facts = [
                 count_of(int(segments[row].max()), "segment"),
                 f"{np.count_nonzero(weights[row]):,} trained",
@@ -146,9 +161,10 @@ class ShownBatch:
                 row=row,
                 source=source,
                 name=self._name(source),
-                chips=list(self._chips(row, min(used, self.tokens), speller)),
+                chips=list(self._chips(row, shown, id_texts)),
                 num_left=max(used - self.tokens, 0),
                 num_padding=segments.shape[1] - used,
+                is_led=lead > 0,
                 facts=facts,
             )
 
@@ -157,21 +173,13 @@ class ShownBatch:
             return "filled up"
         return self.sources[source] if self.sources else f"source {source}"
 
-    def _speller(self) -> Speller:
-        from tokenreel.display.spelling import Speller
-
-        if self.tokenizer is None:
-            return Speller()
-        names = {number: name for name, number in self.tokenizer.control_ids.items()}
-        return Speller(decode=self.tokenizer.decode, control_names=names)
-
-    def _chips(self, row: int, stop: int, speller: Speller) -> Iterator[Chip]:
-        """Yield the first tokens of a row; ids that are one character together are one chip."""
-        from tokenreel.display.token_chips import Chip
+    def _chips(self, row: int, shown: slice, id_texts: IdTexts | None) -> Iterator[Chip]:
+        """Yield the tokens of these slots of a row; ids that are one character together are one chip."""
+        from tokenreel.display.token_chips import Chip, text_ranges
 
         batch, width = self.batch, self.batch.input_ids.shape[-1]
         ids, segments, positions, weights = (
-            values.reshape(-1, width)[row][:stop].tolist()
+            values.reshape(-1, width)[row][shown].tolist()
             for values in (
                 batch.input_ids,
                 batch.segment_ids,
@@ -179,19 +187,21 @@ class ShownBatch:
                 batch.loss_weights,
             )
         )
-        # What the model is asked for in a slot is the token of the next one, if it goes on there.
-        asked = [
-            weights[slot - 1] if position > 0 else 0.0 for slot, position in enumerate(positions)
-        ]
-        for spelled in speller.spell(ids, segments):
-            first, last = spelled.start, spelled.stop - 1
-            weight = asked[last]
-            told = f"segment {segments[last]}, position {positions[last]}"
+        begins = {slot for slot, position in enumerate(positions) if position == 0}
+        texts: Sequence[str | None] = list(map(str, ids))
+        if id_texts is not None:
+            texts = id_texts.of(ids, begins=begins)
+        controls = {} if id_texts is None else id_texts.control_names
+        for first, after in text_ranges(texts):
+            slot = after - 1
+            # What the model is asked for in a slot is the token of the next, if it goes on there.
+            weight = 0.0 if slot in begins else weights[slot - 1]
+            told = f"segment {segments[slot]}, position {positions[slot]}"
             yield Chip(
-                ids=tuple(ids[first : spelled.stop]),
-                text=spelled.text,
+                ids=tuple(ids[first:after]),
+                text=texts[slot] or "",
                 weight=weight,
-                is_control=spelled.is_control,
-                begins=segments[first] > 1 and positions[first] == 0,
+                is_control=ids[slot] in controls,
+                begins=segments[first] > 1 and first in begins,
                 told=f"{told}, weight {weight:g}" if weight > 0 else f"{told}, context",
             )
