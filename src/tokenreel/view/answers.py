@@ -17,11 +17,12 @@ from tokenreel.feed.feed import Feed
 from tokenreel.order.schedule import MAX_TIME
 from tokenreel.view.batch_facts import step_facts
 from tokenreel.view.compared import Compared
-from tokenreel.view.document_facts import document_facts, source_split, token_facts, where_facts
+from tokenreel.view.document_facts import document_facts, source_split, token_facts
 from tokenreel.view.find_documents import find_documents
 from tokenreel.view.parameters import Parameters, whole_number
 from tokenreel.view.row_facts import LARGEST_PAINT, row_facts, rows_facts
 from tokenreel.view.run_facts import reel_facts, reel_stop, target_facts
+from tokenreel.view.showings import where_facts
 from tokenreel.view.state_facts import state_facts
 from tokenreel.view.store_pages import split_of, store_facts
 from tokenreel.view.subject import Subject

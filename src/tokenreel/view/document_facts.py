@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from tokenreel.errors import ConfigError
-from tokenreel.feed.trace import searched_steps
-from tokenreel.inspect.exposure import rows_before, step_of_epoch
 from tokenreel.store.split import Split
 from tokenreel.text.tokenizers.id_texts import MOST_IDS
 from tokenreel.text.turns import clip_turns, token_weights
@@ -17,8 +14,6 @@ from tokenreel.view.row_facts import LARGEST_RANGE, told_turns
 from tokenreel.view.subject import Subject
 from tokenreel.view.token_texts import token_texts
 
-MOST_HITS = 1_000
-HITS_AT_ONCE = 100  # a showing takes up to a millisecond to find, most of it to deal its step
 MOST_TURNS = 10_000
 
 
@@ -104,38 +99,3 @@ def _weights(split: Split, start: int, stop: int, turns: np.ndarray | None) -> n
     if turns is not None:
         return token_weights(clip_turns(turns, start, stop=stop), stop - start)
     return np.ones(stop - start, np.float32)
-
-
-def where_facts(subject: Subject, source: int, document: int, *, start: int = 0) -> dict[str, Any]:
-    """Return the steps and rows that show a document, from a step on.
-
-    So many epochs are searched that about a hundred showings are found: a document that a long
-    run shows a million times is asked for piece by piece.
-    """
-    feed = subject.feed
-    split = source_split(subject, source)
-    if not 0 <= document < (split.num_documents or 0):
-        raise ConfigError(
-            "the source has no such document",
-            expected=f"0 to {(split.num_documents or 0) - 1:,}",
-            actual=document,
-        )
-    plan, name = feed.plans[source], feed.recipe.sources[source].name
-    searched = searched_steps(feed, name, start_step=start)
-    num_rows = len(plan.find(document))
-    epochs = max(HITS_AT_ONCE // max(num_rows, 1), 1)
-    epoch = int(rows_before(feed, start)[source]) // plan.num_rows
-    stop = step_of_epoch(feed, source, epoch + epochs)
-    if stop is not None:
-        stop = max(stop, start + 1)
-        stop = stop if searched.stop is None else min(stop, searched.stop)
-        searched = searched_steps(feed, name, start_step=start, stop_step=stop)
-    hits = feed.where(name, document, start_step=searched.start, stop_step=searched.stop)
-    return {
-        "source": source,
-        "document": document,
-        "hits": [asdict(hit) for hit in hits[:MOST_HITS]],
-        "searched": asdict(searched),
-        "more": searched.goes_on or len(hits) > MOST_HITS,
-        "in_rows": num_rows,
-    }

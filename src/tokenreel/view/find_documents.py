@@ -149,7 +149,8 @@ def _scanned(
     """Yield how many tokens were searched, with each document that has the text, once."""
     split = field.split
     for document, first, last in _stretches(split):
-        overlap = min(len(pattern.pattern), CHUNK_TOKENS // 2)  # tokens of the chunk before
+        # What is found may begin in the chunk before: so many tokens it has at most, by bytes.
+        overlap = min(4 * len(pattern.pattern), CHUNK_TOKENS // 2)
         for start in range(first, last, CHUNK_TOKENS):
             begin = max(start - overlap, first)
             ids = split.read(begin, min(start + CHUNK_TOKENS, last)).tolist()

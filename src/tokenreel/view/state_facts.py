@@ -7,7 +7,7 @@ from typing import Any
 
 from tokenreel.errors import ConfigError
 from tokenreel.inspect.targets import SavedStream
-from tokenreel.stream.stream_state import COUNTS, LaneState
+from tokenreel.stream.stream_state import COUNTS, LaneState, join_states
 from tokenreel.view.subject import Subject
 
 ANY_VOCABULARY = 2**32  # a state does not say how many ids there are
@@ -16,8 +16,13 @@ ANY_VOCABULARY = 2**32  # a state does not say how many ids there are
 def state_facts(subject: Subject) -> dict[str, Any]:
     """Return the facts of the state, lane by lane; ConfigError where it is none."""
     if not isinstance(subject.target, SavedStream):
-        raise ConfigError("this is no state of a stream", where=subject.title, actual=subject.kind)
-    state = subject.target.state
+        raise ConfigError(
+            "this is no state of a stream",
+            where=subject.title,
+            expected="what get_state() of a stream returned",
+            actual=subject.kind,
+        )
+    state = join_states([subject.target.state])  # checks the digest of each lane
     lanes = {
         name: LaneState.from_dict(fields, vocab_size=ANY_VOCABULARY)
         for name, fields in state["lanes"].items()
