@@ -7,12 +7,13 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 INPUTS := pyproject.toml setup.py requirements.lock $(wildcard src/tokenreel/native/*.c src/tokenreel/native/*.h)
 
-.PHONY: help setup lock demo test soak check format bench clean
+.PHONY: help setup lock demo test soak check docs format bench clean
 
 help:
 	@echo "make demo    what tokenreel does, in a minute, on this machine"
 	@echo "make test    the test suite, kernels native and in numpy"
-	@echo "make check   format, lint, types, tests"
+	@echo "make check   format, lint, types, documentation, tests"
+	@echo "make docs    the documentation as a site in build/site; fails on a broken link"
 	@echo "make bench   every benchmark, as ratios within one run"
 	@echo "make lock    the versions and hashes of all that is installed"
 	@echo "make soak    the long runs: many kills, many crash points, sanitizers"
@@ -59,7 +60,12 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(MAKE) docs
 	$(MAKE) test
+
+# Strict: a page, an anchor or a name that is not there fails, and so does a request to another host.
+docs: $(STAMP)
+	$(BIN)/python scripts/make_docs.py
 
 format: $(STAMP)
 	$(BIN)/ruff format .
