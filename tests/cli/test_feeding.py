@@ -49,8 +49,8 @@ def test_explained_text_cannot_command_the_terminal(
     assert main(["explain", str(recipe), "0", "--tokenizer", "byte"]) == 0
     out = capsys.readouterr().out
     assert "\x1b[31m" not in out
-    assert "'second \\x1b[31mred\\x1b[0m one'" in out
-    assert "'a first document'" in out
+    assert "s⟦econd \\x1b[31mred\\x1b[0m one⟧" in out
+    assert "a⟦ first document⟧" in out
 
 
 def test_explain_shows_one_row_where_asked_for(

@@ -43,7 +43,7 @@ def test_a_character_that_the_output_lacks_does_not_stop_a_command(
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="ascii"))
     assert main(["show", str(tmp_path / "s")]) == 0
     sys.stdout.flush()
-    assert b"100 tokens, 1 documents" in out.getvalue()
+    assert b"100 tokens, 1 document\n" in out.getvalue()
 
 
 def test_quiet_and_json_leave_notices_out(

@@ -61,7 +61,7 @@ def test_on_a_terminal_trained_tokens_are_coloured_unless_no_color_is_set(
     monkeypatch.delenv("NO_COLOR", raising=False)
     run(chats, "--tokenizer", tokenizer, "--template", "chatml")
     coloured = capsys.readouterr().out
-    assert "\x1b[1;32mfirst\x1b[0m" in coloured and "⟦" not in coloured
+    assert "\x1b[4;32mfirst\x1b[0m" in coloured and "⟦" not in coloured
     monkeypatch.setenv("NO_COLOR", "1")
     run(chats, "--tokenizer", tokenizer, "--template", "chatml")
     assert "⟦first◆<|im_end|>⟧" in capsys.readouterr().out

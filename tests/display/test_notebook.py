@@ -25,6 +25,7 @@ from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Phase, Source
 from tokenreel.feed.trace import Explained, ExplainedRow, Segment
 from tokenreel.store.document_batch import DocumentBatch
+from tokenreel.text.tokenizers.id_texts import MOST_IDS
 
 HOSTILE = "</span><script>alert('x')</script>\u202e&\"\x00"
 
@@ -242,13 +243,14 @@ def test_a_token_that_weighs_little_is_pale(feed: Feed) -> None:
     assert "style" not in chips_html([whole])
 
 
-def test_bytes_that_are_no_character_are_shown_four_at_a_time(tmp_path: Path) -> None:
+def test_bytes_that_are_no_character_are_shown_some_at_a_time(tmp_path: Path) -> None:
     with tokenreel.StoreWriter(tmp_path / "s", vocab_size=256) as writer:
-        writer.add([0x80] * 11)
+        writer.add([0x80] * (2 * MOST_IDS + 3))
     source = Source(name="a", path=tmp_path / "s", rows="packed", shuffle=False)
-    feed = Feed(recipe_of(source, seq_len=11, global_batch_size=1))
+    feed = Feed(recipe_of(source, seq_len=2 * MOST_IDS + 3, global_batch_size=1))
     page = feed.show(0, tokenizer="byte")._repr_html_() or ""
-    assert [told.count("128") for told in re.findall(r'title="([^"]*)"', page)] == [4, 4, 3]
+    held = [told.count("128") for told in re.findall(r'title="([^"]*)"', page)]
+    assert held == [MOST_IDS, MOST_IDS, 3]
 
 
 def test_a_character_cut_off_by_the_end_of_what_is_shown_is_shown_as_far_as_it_goes(

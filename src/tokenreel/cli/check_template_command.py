@@ -7,9 +7,10 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tokenreel.cli.chat_drawing import add_template_options, draw_runs, legend, template_args
 from tokenreel.cli.output import emit, printable
 from tokenreel.cli.spoken import in_flags
+from tokenreel.cli.template_option import add_template_options, template_args
+from tokenreel.cli.token_drawing import draw_legend, draw_tokens
 from tokenreel.errors import ConfigError, InputError, MissingExtraError
 from tokenreel.text.chats import ModelTemplate, Template, by_answer, read_chat, render
 from tokenreel.text.chats.check import CLAIMS, Finding, check_template
@@ -168,5 +169,6 @@ def _draw_shown(console: Console, shown: Sequence[Run], not_shown: str | None) -
     if not_shown is not None:
         console.print(f"\nno chat is shown: {printable(not_shown)}", markup=False)
         return
-    console.print(f"\none chat ({legend(console)}):", markup=False)
-    draw_runs(console, shown)
+    console.print("\none chat:", markup=False)
+    draw_tokens(console, shown)
+    draw_legend(console)

@@ -96,19 +96,26 @@ def _stream(*, error: bool) -> TextIO:
     return stream
 
 
-def columns_table(console: Console, rows: Sequence[Sequence[str]]) -> None:
+def columns_table(
+    console: Console, rows: Sequence[Sequence[str]], *, styles: Mapping[str, str] | None = None
+) -> None:
     """Print rows in columns, the first row as the head; the first column is of words.
 
-    Lines are as long as they must be: a file or a program gets every character.
+    Lines are as long as they must be: a file or a program gets every character. `styles` are
+    those of words in the head.
     """
+    from rich.text import Text
+
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for number, row in enumerate(rows):
         name, *figures = (
             cell.rjust(width) if at else cell.ljust(width)
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
-        line = "  ".join((name, *figures)).rstrip()
-        console.print(line, markup=False, style="dim" if number == 0 else None)
+        line = Text("  ".join((name, *figures)).rstrip(), "dim" if number == 0 else "")
+        for word, style in (styles or {}).items() if number == 0 else ():
+            line.highlight_words([word], style)
+        console.print(line)
 
 
 def facts_table(console: Console, facts: Mapping[str, object]) -> None:

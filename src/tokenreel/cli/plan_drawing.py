@@ -1,6 +1,7 @@
 """What `tokenreel plan` prints: the sources, what each phase shows of them, and their shares.
 
-Plain characters: it reads the same without colour, in a pipe and in a log.
+Plain characters: it reads the same without colour, in a pipe and in a log. On a terminal a source
+has the same colour everywhere, and "trained" looks as trained tokens do.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.text import Text
 
 from tokenreel.cli.output import columns_table, count, printable, short_count
+from tokenreel.cli.token_drawing import QUIET, STYLES, WARNING, has_colour, hue_style
 from tokenreel.feed.feed import Feed
 from tokenreel.inspect.exposure import MOST_EPOCHS, share_curve
 
@@ -59,7 +62,8 @@ def _draw_warnings(console: Console, warnings: Sequence[str]) -> None:
         return
     console.print()
     for warning in warnings[:MOST_WARNINGS]:
-        console.print(f"warning: {printable(warning)}", markup=False)
+        line = Text("warning:", WARNING if has_colour(console) else "")
+        console.print(line.append(f" {printable(warning)}", "not bold default"))
     more = len(warnings) - MOST_WARNINGS
     if more > 0:
         console.print(f"and {_counted(more, 'warning')} more; --json has all of them")
@@ -100,11 +104,19 @@ def _draw_sources(console: Console, facts: dict[str, Any]) -> None:
         name = f"{_clipped(source['name'])} ({source['rows']})"
         table.append((name, *map(short_count, figures)))
     console.print()
-    columns_table(console, table)
+    columns_table(console, table, styles=_styles(console))
     for source in facts["sources"]:
         for words in left_out(source["ledger"]):
             console.print(f"{_clipped(source['name'])}: {words}", markup=False)
-    console.print(FOOTNOTE, style="dim", markup=False)
+    footnote = Text(FOOTNOTE, QUIET)
+    for word, style in _styles(console).items():
+        footnote.highlight_regex(rf"(?m)^{word}\b", style)
+    console.print(footnote)
+
+
+def _styles(console: Console) -> dict[str, str]:
+    """Return the styles of words that are kinds of tokens."""
+    return {"trained": f"not dim {STYLES[False, True]}"} if has_colour(console) else {}
 
 
 def left_out(ledger: Mapping[str, int]) -> list[str]:
@@ -126,7 +138,7 @@ def _draw_phases(console: Console, facts: dict[str, Any]) -> None:
         endless = facts["sources"] if stop is None else None
         _draw_shown(console, phase_title(phase), phase["sources"], endless)
         if number == 0 and stop is not None:
-            console.print(SHOWN_FOOTNOTE, style="dim", markup=False)
+            console.print(SHOWN_FOOTNOTE, style=QUIET, markup=False)
     if len(facts["phases"]) > 1 and facts["shown"] is not None:
         _draw_shown(console, "in all", facts["shown"], None)
 
@@ -197,7 +209,9 @@ def _draw_shares(console: Console, feed: Feed, facts: dict[str, Any]) -> None:
     for number in sorted(order.tolist()):
         line, name = shares[number], names[number]
         ends = " to ".join(dict.fromkeys((f"{line[0]:.3f}", f"{line[-1]:.3f}")))
-        console.print(f"{name:<{width}} {_bars(line, largest, levels)} {ends}", markup=False)
+        drawn = Text(f"{name:<{width}} ")
+        drawn.append(_bars(line, largest, levels), hue_style(console, number))
+        console.print(drawn.append(f" {ends}"))
     starts = [phase["start_step"] for phase in facts["phases"]]
     console.print(f"{'':<{width}} {_axis(borders, starts)}", markup=False)
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokenreel.cli.chat_drawing import add_template_options, draw_runs, legend, template_args
 from tokenreel.cli.output import emit, printable
+from tokenreel.cli.template_option import add_template_options, template_args
+from tokenreel.cli.token_drawing import draw_legend, draw_tokens
 from tokenreel.errors import ConfigError
 from tokenreel.text.chats import (
     BUILT_IN,
@@ -127,7 +128,7 @@ def _draw(
     for number, runs in enumerate(shown):
         if len(shown) > 1:
             console.print(f"document {number + 1} of {len(shown)}:", markup=False)
-        draw_runs(console, runs)
+        draw_tokens(console, runs)
         for what in rendered.unrendered[number] if rendered.unrendered else ():
             console.print(f"note: {printable(what)}", markup=False)
-    console.print(f"({legend(console)})", style="dim", markup=False)
+    draw_legend(console)

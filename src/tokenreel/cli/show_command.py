@@ -1,4 +1,4 @@
-"""tokenreel show PATH: what a folder of tokens is."""
+"""tokenreel show PATH: what a folder of tokens is, and what its documents say."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.markup import escape
 
@@ -14,33 +15,62 @@ from tokenreel.builder.report_files import REPORT_NOTE
 from tokenreel.canonical import canonical_json
 from tokenreel.cli.output import count, emit, facts_table, printable, size
 from tokenreel.cli.store_flags import add_open_options, open_options
-from tokenreel.cli.tokenizer_option import REMEDY, add_tokenizer
-from tokenreel.errors import TokenreelError
+from tokenreel.cli.token_drawing import chips, draw_legend, draw_tokens
+from tokenreel.cli.tokenizer_option import add_tokenizer
+from tokenreel.display import count_of
+from tokenreel.errors import ConfigError
+from tokenreel.inspect.recorded_tokenizer import tokenizer_of
 from tokenreel.inspect.store_facts import describe
 from tokenreel.layouts.open_store import open_store
 from tokenreel.store.store import Store
+from tokenreel.text.tokenizers import Tokenizer
+from tokenreel.text.tokenizers.forced import decode_what_is_known
+from tokenreel.text.tokenizers.id_texts import IdTexts
 
 BAR_WIDTH = 40
 HEAD_TOKENS = 64
 HEAD_IDS = 16
-HEAD_CHARACTERS = 400
+RECORD_CHARACTERS = 400
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("path", help="a store, or a folder of another layout")
+    parser.add_argument(
+        "--document", type=int, metavar="N", help="show this document, whole; the first is 0"
+    )
+    parser.add_argument("--split", metavar="NAME", help="of this split (default: the first)")
     add_open_options(parser)
-    add_tokenizer(parser, purpose="decode the first document with it")
+    add_tokenizer(parser, purpose="show documents by it (default: that of the store, if found)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Describe the store."""
+    """Describe the store, or one of its documents."""
     store = open_store(args.path, **open_options(args))
+    split = next(iter(store.splits)) if args.split is None else args.split
+    tokenizer = _tokenizer(store, args.tokenizer, force=args.force_tokenizer)
+    if args.document is None:
+        shown = _head(store, split, tokenizer)
+    else:
+        shown = _document(store, split, args.document, tokenizer)
     facts = describe(store)
     facts["chat_template"] = _template(store)
-    facts["head"] = _head(store, args.tokenizer, force=args.force_tokenizer)
-    emit(args, facts, lambda console: _draw(console, facts))
+    facts["head" if args.document is None else "document"] = shown
+
+    def draw(console: Console) -> None:
+        if args.document is None:
+            _draw(console, facts)
+        _draw_document(console, facts, shown, tokenizer)
+
+    emit(args, facts, draw)
     return 0
+
+
+def _tokenizer(store: Store, given: str | None, *, force: bool) -> Tokenizer | None:
+    recorded = store.tokenizer or {}
+    if given is None and recorded.get("kind") == "byte" and store.tokenizer_fingerprint is None:
+        given = "byte"  # whose ids are known by its name
+    return tokenizer_of(store, given, force=force)
 
 
 def _draw(console: Console, facts: dict[str, Any]) -> None:
@@ -64,14 +94,33 @@ def _draw(console: Console, facts: dict[str, Any]) -> None:
     )
     for name, split in facts["splits"].items():
         _draw_split(console, name, split)
-    if facts["head"]:
-        head = facts["head"]
-        console.print(f"\n[bold]first document[/bold] ({escape(str(head['origin']))})")
-        ids = " ".join(map(str, head["ids"][:HEAD_IDS]))
-        console.print(escape(printable(head["text"])) if head["text"] else f"{ids} …")
-        if head["record"] is not None:
-            told = canonical_json(head["record"])[:HEAD_CHARACTERS]
-            console.print(f"record: {escape(printable(told))}")
+
+
+def _draw_document(
+    console: Console, facts: dict[str, Any], shown: dict[str, Any], tokenizer: Tokenizer | None
+) -> None:
+    """Draw a document: where it comes from, its tokens, and what else is kept of it."""
+    if "number" in shown:
+        trained = sum(weight > 0 for weight in shown["weights"])
+        counts = f"{count_of(len(shown['ids']), 'token')}, {trained:,} trained"
+        name = f"{escape(printable(shown['split']))} {shown['number']:,}"
+        origin = "" if shown["origin"] is None else f" · {escape(printable(shown['origin']))}"
+        console.print(f"[bold]{name}[/bold]  {counts}{origin}")
+    else:
+        console.print(f"\n[bold]first document[/bold] ({escape(printable(shown['origin']))})")
+    ids, more = shown["ids"], shown["left"]
+    if tokenizer is not None:
+        draw_tokens(console, chips(ids, shown["weights"], IdTexts(tokenizer)))
+    else:
+        most = HEAD_IDS if "number" not in shown else len(ids)
+        console.print(" ".join(map(str, ids[:most])) + " …" * (most < len(ids)))
+    if more and tokenizer is not None:
+        console.print(f"… and {count_of(more, 'more token')}: --document 0 shows all", style="dim")
+    if shown["record"] is not None:
+        told = canonical_json(shown["record"])[:RECORD_CHARACTERS]
+        console.print(f"record: {escape(printable(told))}")
+    if tokenizer is not None:
+        draw_legend(console)
 
 
 def _template(store: Store) -> str | None:
@@ -85,8 +134,9 @@ def _draw_split(console: Console, name: str, split: dict[str, Any]) -> None:
     kinds = ("turns", "groups", "weights", "provenance", "records")
     extras = [kind for kind in kinds if split[kind]]
     console.print(
-        f"\n[bold]{escape(name)}[/bold]: {split['shards']:,} shards, {size(split['bytes'])}, "
-        f"{split['tokens']:,} tokens, {count(split['documents'])} documents"
+        f"\n[bold]{escape(printable(name))}[/bold]: {count_of(split['shards'], 'shard')}, "
+        f"{size(split['bytes'])}, {count_of(split['tokens'], 'token')}, "
+        f"{count_of(split['documents'], 'document')}"
         + (f", with {', '.join(extras)}" if extras else "")
     )
     histogram = split["lengths"]["histogram"]
@@ -103,35 +153,57 @@ def _draw_split(console: Console, name: str, split: dict[str, Any]) -> None:
         console.print(f"  {span:>21} {bar} {number:,}")
 
 
-def _head(store: Store, tokenizer_spec: str | None, *, force: bool) -> dict[str, object] | None:
+def _head(store: Store, split_name: str, tokenizer: Tokenizer | None) -> dict[str, Any]:
     """Return the beginning of the first document, decoded where a tokenizer is at hand."""
-    split, record = next(iter(store.splits.values())), None
+    split, record, left = store[split_name], None, 0
     if split.has_documents and split.num_documents:
         document = split.document(0)
         ids, record = document.tokens[:HEAD_TOKENS].tolist(), document.record
+        weights = document.loss_weights[:HEAD_TOKENS].tolist()
+        left = len(document) - len(ids)
         origin = str(document.provenance) if document.provenance else f"{split.name}, document 0"
     else:
         ids = split.read(0, min(HEAD_TOKENS, split.num_tokens)).tolist()
+        weights = np.ones(len(ids)).tolist()
         origin = f"{split.name}, from the first token"
-    text = _decode(ids, store, tokenizer_spec, force=force)
-    return {"origin": origin, "ids": ids, "text": text, "record": record}
+    text = _text(ids, tokenizer)
+    shown = {"origin": origin, "ids": ids, "weights": weights, "text": text, "record": record}
+    return {**shown, "left": left}
 
 
-def _decode(ids: list[int], store: Store, spec: str | None, *, force: bool) -> str | None:
-    recorded = store.tokenizer or {}
-    spec = spec or recorded.get("path") or ("byte" if recorded.get("kind") == "byte" else None)
-    if spec is None:
-        return None
-    from tokenreel.text.tokenizers import load_tokenizer
-    from tokenreel.text.tokenizers.forced import decode_what_is_known
+def _document(
+    store: Store, split_name: str, number: int, tokenizer: Tokenizer | None
+) -> dict[str, Any]:
+    """Return a document, whole."""
+    split = store[split_name]
+    count = split.num_documents if split.has_documents else None
+    if count is None:
+        raise ConfigError(
+            "documents are not known",
+            where=store.path,
+            expected="a layout that says where documents end",
+            remedy="declare the end token with eos_id",
+        )
+    if not 0 <= number < count:
+        raise ConfigError(
+            f"split {split.name} has no such document",
+            where=store.path,
+            expected=f"0 to {count - 1:,}",
+            actual=number,
+        )
+    document = split.document(number)
+    ids = document.tokens.tolist()
+    return {
+        "split": split.name,
+        "number": number,
+        "origin": str(document.provenance) if document.provenance else None,
+        "ids": ids,
+        "weights": document.loss_weights.tolist(),
+        "text": _text(ids, tokenizer),
+        "record": document.record,
+        "left": 0,
+    }
 
-    try:
-        tokenizer = load_tokenizer(spec)
-    except TokenreelError:
-        if spec == recorded.get("path"):
-            return None  # the tokenizer is recorded but not at hand
-        raise
-    if force:
-        return decode_what_is_known(tokenizer, ids)
-    store.check_tokenizer(tokenizer.fingerprint, remedy=REMEDY)
-    return tokenizer.decode(ids)
+
+def _text(ids: list[int], tokenizer: Tokenizer | None) -> str | None:
+    return None if tokenizer is None else decode_what_is_known(tokenizer, ids)

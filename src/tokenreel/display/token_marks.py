@@ -2,7 +2,8 @@
 
     ⟦trained⟧  ◆<|control|>  │ where a document begins  ░3 padding
 
-Marks that stand in the text itself are given by their number, so that no text can spell one.
+Brackets and diamonds that stand in the text itself are given by their number, so that no text can
+look trained, or like a control id.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ BRACKETS = ("⟦", "⟧")
 DIAMOND = "◆"
 BAR = "│"
 HATCH = "░"
-OURS = str.maketrans({mark: f"\\u{ord(mark):04x}" for mark in (*BRACKETS, DIAMOND, BAR, HATCH)})
+OURS = str.maketrans({mark: f"\\u{ord(mark):04x}" for mark in (*BRACKETS, DIAMOND)})
 
 
 class Shown(Protocol):
@@ -34,7 +35,7 @@ class Shown(Protocol):
 
 
 def unmarked(text: str) -> str:
-    """Return text that spells none of our marks.
+    """Return text that has none of our brackets and diamonds.
 
     >>> print(unmarked("◆<|im_end|>"))
     \\u25c6<|im_end|>

@@ -174,7 +174,7 @@ class ShownBatch:
         return self.sources[source] if self.sources else f"source {source}"
 
     def _chips(self, row: int, shown: slice, id_texts: IdTexts | None) -> Iterator[Chip]:
-        """Yield the tokens of these slots of a row; ids that are one character together are one chip."""
+        """Yield the tokens of some slots; ids that are one character together are one chip."""
         from tokenreel.display.token_chips import Chip, text_ranges
 
         batch, width = self.batch, self.batch.input_ids.shape[-1]
