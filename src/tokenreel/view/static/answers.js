@@ -56,9 +56,10 @@ export function answered(path) {
   return kept.get(path)?.value ?? (embedded ? embeddedAnswer(path) : undefined);
 }
 
-// An exported file has whole answers: they stand under the question without what follows its "?".
+// An exported file has whole answers: they stand under the question without its parameters, but for
+// the one that names the second of two targets.
 function embeddedAnswer(path) {
-  const question = path.split("?")[0];
+  const question = path.replace(/\?.*?(target=1)?$/, (all, target) => (target ? `?${target}` : ""));
   return Object.hasOwn(embedded, question) ? embedded[question] : undefined;
 }
 

@@ -2,7 +2,7 @@
 // in chunks that are drawn and fetched as they come near the window.
 
 import { go, here } from "./address.js";
-import { ask } from "./answers.js";
+import { ask, isExport } from "./answers.js";
 import { counted, grouped, make, percent } from "./dom.js";
 import { watchTokens } from "./hover.js";
 import { startPanel } from "./panel.js";
@@ -35,6 +35,7 @@ export class BatchView {
       build: (item) => this.build(item),
       guess: (item) => this.guess(item),
       inset: () => this.inset(),
+      foot: () => this.panel.covers(),
       moved: () => this.placeCrumb(),
     });
     this.barSize = new ResizeObserver(() =>
@@ -85,7 +86,7 @@ export class BatchView {
     try {
       const [summary] = await Promise.all([
         ask(stepPath(step, ranks, target)),
-        ask(firstPath(step, this.firstRow(), target)),
+        isExport() ? null : ask(firstPath(step, this.firstRow(), target)),
       ]);
       this.summary = summary;
       this.taken = { step, target };
@@ -119,6 +120,7 @@ export class BatchView {
   // The neighbours of a step are asked for when nothing else is: arrow keys find them here.
   lookAhead(step, ranks, target) {
     clearTimeout(this.ahead);
+    if (isExport()) return;
     this.ahead = setTimeout(() => {
       for (const near of [step + 1, step - 1]) {
         if (near < 0 || (this.about.steps !== null && near >= this.about.steps)) continue;
@@ -138,6 +140,7 @@ export class BatchView {
     const opened = new Set(open.split(",").filter(Boolean).map(Number));
     const items = [];
     for (const about of this.summary.rows) {
+      if (this.about.exported && !this.about.exported.rows.includes(about.row)) continue;
       if (rank !== null && about.rank !== rank) continue;
       const isOpen = opened.has(about.row);
       items.push({ key: `${about.row}:head`, row: about.row, about, isOpen, chunk: null });
@@ -201,6 +204,7 @@ export class BatchView {
     element.replaceChildren(chipsOf(part, start, Math.min(last, part.stop), this.palette));
     element.tokens = part;
     this.markIn(element, here());
+    if (this.wantsChip) requestAnimationFrame(() => this.revealChip());
   }
 
   // Slots that surely fill the lines of a closed row; and the mean width of a token, for guesses.
@@ -220,6 +224,7 @@ export class BatchView {
   }
 
   select(chip) {
+    this.wantsChip = false;
     go({ row: Number(chip.closest(".chips").dataset.row), slot: Number(chip.dataset.slot) });
   }
 
@@ -250,13 +255,23 @@ export class BatchView {
   reveal({ row, slot }) {
     this.wantsReveal = false;
     if (row === null) return;
-    const isOpen = here().open.split(",").includes(String(row));
-    if (!isOpen) this.list.reveal(`${row}:head`);
+    const isOpen = () => here().open.split(",").includes(String(row));
+    if (!isOpen()) this.list.reveal(`${row}:head`);
     if (slot === null) return;
-    if (isOpen) this.list.reveal(`${row}:${slot - (slot % CHUNK)}`, 60);
     const chip = this.rows.querySelector(".chip.selected");
-    if (!isOpen && (!chip || chip.offsetTop > CLOSED_LINES * LINE_PX)) this.toggle(row, { replace: true });
-    else if (chip && isOpen) this.list.revealBox(chip.getBoundingClientRect());
+    if (!isOpen() && (!chip || chip.offsetTop > CLOSED_LINES * LINE_PX)) this.toggle(row, { replace: true });
+    if (isOpen()) this.list.reveal(`${row}:${slot - (slot % CHUNK)}`, 60);
+    this.wantsChip = true;
+    this.revealChip();
+  }
+
+  // Chunks above the chip are measured in the next frames, and its own chips may be on their way.
+  revealChip(frames = 3) {
+    const chip = this.rows.querySelector(".chip.selected");
+    if (!this.wantsChip || !chip) return;
+    this.list.revealBox(chip.getBoundingClientRect());
+    if (frames) requestAnimationFrame(() => this.revealChip(frames - 1));
+    else this.wantsChip = false;
   }
 
   inset() {

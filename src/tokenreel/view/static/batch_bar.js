@@ -27,7 +27,7 @@ export function batchBar(about) {
 
 function legendEntry([names, word, meaning]) {
   const chip = showText(make("span", { class: names }), word);
-  return make("span", { class: "entry" }, chip, meaning ? ` ${meaning}` : "");
+  return make("span", { class: "entry" }, chip, meaning ? make("span", { class: "meaning", text: ` ${meaning}` }) : null);
 }
 
 /** Return buttons of which one is pressed: {element, set(value)}. */

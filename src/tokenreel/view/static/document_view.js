@@ -83,17 +83,20 @@ export class DocumentView {
     this.list.setItems(items);
     if (!items.length) this.text.replaceChildren(waitingLine("This document has no tokens."));
     this.mark(here());
+    this.reveal();
   }
 
   buildChunk({ start }) {
     const element = make("div", { class: "document-chunk", role: "listitem" });
-    const stop = Math.min(start + CHUNK, this.slots.tokens);
     const part = this.slots.here(start);
-    if (part) this.fill(element, part, start, stop);
+    if (part) this.fill(element, part, start);
     else {
       element.style.minHeight = `${LINE_PX * 14}px`;
       this.slots.load(start).then(
-        (answer) => this.fill(element, answer, start, stop),
+        (answer) => {
+          this.fill(element, answer, start);
+          if (here().slot >= start && here().slot < start + CHUNK) this.reveal();
+        },
         (trouble) => element.replaceChildren(troubleCard(trouble)),
       );
     }
@@ -101,9 +104,10 @@ export class DocumentView {
   }
 
   // One block for each turn that reaches into the chunk; text outside turns is a block of its own.
-  fill(element, part, start, stop) {
+  fill(element, part, chunk) {
     element.style.minHeight = "";
-    const blocks = turnBlocks(part.turns ?? [], start, stop);
+    const [start, stop] = [lineBorder(part, chunk), lineBorder(part, Math.min(chunk + CHUNK, part.stop))];
+    const blocks = turnBlocks(part.turns, start, stop);
     element.replaceChildren(...blocks.map((block) => {
       const chips = make("div", { class: "chips" });
       chips.append(chipsOf(part, block.start, Math.min(block.stop, part.stop), this.palette));
@@ -124,9 +128,18 @@ export class DocumentView {
     chip?.classList.add("selected");
     const token = chip && this.tokenOf(chip);
     if (!token) return this.token.replaceChildren();
-    const pairs = tokenFacts(token).filter(([word]) => word !== "segment" && word !== "position");
     byId("spoken").textContent = spokenToken(token);
-    return this.token.replaceChildren(make("h3", { text: "token" }), bigToken(token), facts(pairs));
+    return this.token.replaceChildren(make("h3", { text: "token" }), bigToken(token), facts(tokenFacts(token)));
+  }
+
+  // The chosen token may be in a chunk that is not drawn yet, below chunks that are not measured yet.
+  reveal(frames = 4) {
+    const { slot } = here();
+    if (slot === null || !this.list) return;
+    const chip = this.text.querySelector(".chip.selected");
+    if (chip) this.list.revealBox(chip.getBoundingClientRect());
+    else this.list.reveal(String(slot - (slot % CHUNK)), 60);
+    if (frames) requestAnimationFrame(() => this.reveal(frames - 1));
   }
 
   async showWhere({ source, document, target }) {
@@ -141,6 +154,14 @@ export class DocumentView {
       if (base === this.base && !isExport()) this.where.replaceChildren(troubleCard(trouble));
     }
   }
+}
+
+/** Return where the first line at or behind a token begins, so that no line is cut between chunks. */
+export function lineBorder(part, token) {
+  if (token === part.start) return token;
+  let border = token;
+  while (border < part.stop && !part.texts[border - 1 - part.start]?.endsWith("\n")) border++;
+  return border;
 }
 
 /** Return blocks {role|null, weight, start, stop, begins} that cover start to stop. */
@@ -189,8 +210,9 @@ function aboutDocument(first) {
 
 function documentNavigation(now, first) {
   const name = first ? `document ${grouped(now.document)}` : `document ${now.document}`;
-  const heading = make("h2", { class: "page-title" }, name);
-  if (now.source !== null) heading.append(" of ", textSpan(sourceName(now.source)));
+  const words = make("span", { text: name });
+  if (now.source !== null) words.append(" of ", textSpan(sourceName(now.source)));
+  const heading = make("h2", { class: "page-title" }, words);
   if (first) heading.append(make("small", { text: counted(first.tokens, "token") }));
   const step = (by, words, key) => make("a", {
     class: "button", href: linkTo({ document: Math.max(0, now.document + by), slot: null }), text: words, "data-key": key,

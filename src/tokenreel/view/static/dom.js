@@ -1,6 +1,8 @@
 // Elements and numbers. Text enters the page by textContent alone: nothing here, and nothing in any
 // other module, makes elements of strings.
 
+import { showText } from "./visible.js";
+
 /** Return an element: `parts` are its class, text, attributes and listeners, then its children. */
 export function make(tag, parts = {}, ...children) {
   const element = document.createElement(tag);
@@ -48,7 +50,7 @@ export function facts(pairs) {
     if (value === null || value === undefined || value === "") continue;
     const told = make("dd");
     told.append(value instanceof Node ? value : String(value));
-    list.append(make("dt", { text: term }), told);
+    list.append(showText(make("dt"), term, 80), told);
   }
   return list;
 }

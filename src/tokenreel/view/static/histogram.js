@@ -4,6 +4,7 @@ import { grouped } from "./dom.js";
 
 const WIDE = 640;
 const HIGH = 150;
+const WIDEST_BAR = 72;
 const BASE = HIGH - 22;
 
 function drawn(tag, attributes, text) {
@@ -17,7 +18,7 @@ function drawn(tag, attributes, text) {
 export function histogram({ edges, counts }) {
   const picture = drawn("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, class: "histogram", role: "img" });
   const most = Math.max(1, ...counts);
-  const each = WIDE / Math.max(1, counts.length);
+  const each = Math.min(WIDEST_BAR, WIDE / Math.max(1, counts.length));
   const total = counts.reduce((sum, count) => sum + count, 0);
   picture.setAttribute("aria-label", `lengths of ${grouped(total)} documents, from ${grouped(edges[0])} to ${grouped(edges.at(-1))} tokens`);
   const every = Math.ceil(counts.length / 9);

@@ -2,6 +2,7 @@
 
 import { go, here } from "./address.js";
 import { byId, make } from "./dom.js";
+import { hideHover } from "./hover.js";
 import { windTo, zoomBy, zoomOut } from "./reel.js";
 import { COLOURS } from "./tokens.js";
 import { nextTheme } from "./theme.js";
@@ -31,6 +32,7 @@ const HELP = [
 export function startKeys(page) {
   buildHelp();
   document.addEventListener("keydown", (event) => {
+    hideHover();
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
     const isTyping = event.target.matches("input, textarea, select");
     if (isTyping) {

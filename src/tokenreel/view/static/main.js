@@ -43,7 +43,8 @@ async function open(target) {
   page.about = about;
   setSubject(about);
   document.documentElement.toggleAttribute("data-export", isExport());
-  go(corrected(about), { replace: true });
+  const first = about.first_step && !location.hash.includes("step=") ? { step: about.first_step } : {};
+  go({ ...first, ...corrected(about, { ...here(), ...first }) }, { replace: true });
   if (about.sources.length) startReel(about);
   byId("reel").hidden = !about.sources.length;
   page.toolbar = startToolbar(about);
@@ -54,22 +55,24 @@ async function open(target) {
 }
 
 // What the address leaves open, or asks beyond what there is.
-function corrected(about) {
-  const now = here();
+function corrected(about, now) {
   const changes = {};
-  if (!Object.hasOwn(VIEWS, now.view)) changes.view = firstView(about);
-  if (!location.hash.includes("step=") && about.first_step) changes.step = about.first_step;
-  if (about.exported?.step !== undefined) changes.step = about.exported.step;
-  if (about.steps !== null && now.step >= about.steps) changes.step = Math.max(0, about.steps - 1);
+  if (!viewsOf(about).includes(now.view)) [changes.view] = viewsOf(about);
+  if (about.exported && now.step !== about.exported.step) changes.step = about.exported.step;
+  else if (about.steps !== null && now.step >= about.steps) changes.step = Math.max(0, about.steps - 1);
   if (about.batch_rows !== null && now.ranks > about.batch_rows) Object.assign(changes, { ranks: 1, rank: null });
   if (now.ranks < 1) changes.ranks = 1;
   return changes;
 }
 
-function firstView(about) {
-  if (about.targets.length > 1) return "compare";
-  if (about.sources.length) return "batch";
-  return about.stores.length ? "store" : "state";
+// The views there are of a target; the first is shown when the address names none.
+function viewsOf(about) {
+  const views = [];
+  if (about.targets.length > 1) views.push("compare");
+  if (about.sources.length) views.push("batch");
+  if (about.stores.length) views.push("store", "document");
+  if (about.kind === "stream_state") views.push("state");
+  return views;
 }
 
 function moved(now, before) {
@@ -77,7 +80,7 @@ function moved(now, before) {
     open(now.target).catch(fail);
     return;
   }
-  const changes = corrected(page.about);
+  const changes = corrected(page.about, now);
   if (Object.keys(changes).length) {
     go(changes, { replace: true });
     return;

@@ -20,7 +20,9 @@ export function drawPacking(canvas, { rows, width, hueOf, chosen }) {
   const ink = inks();
   const each = height / rows.length;
   const gap = each > 3 ? 1.5 : 0;
-  rows.forEach((row, index) => {
+  // Lines thinner than a pixel run into each other, unless equals lie side by side.
+  const order = isSorted(rows) ? [...rows].sort((a, b) => a.source - b.source || b.used - a.used) : rows;
+  order.forEach((row, index) => {
     brush.fillStyle = ink.line;
     brush.fillRect(0, index * each, wide, each - gap);
     brush.fillStyle = ink.hue(hueOf(row.source));
@@ -29,6 +31,11 @@ export function drawPacking(canvas, { rows, width, hueOf, chosen }) {
     brush.fillStyle = ink.needle;
     brush.fillRect(0, index * each, 3, Math.max(2, each - gap));
   });
+}
+
+/** Tell whether rows are too many to be drawn in their order. */
+export function isSorted(rows) {
+  return rows.length > MOST_PX;
 }
 
 /** Return how many segments rows have, in words. */

@@ -6,7 +6,7 @@ import { ask, isExport, pathOf } from "./answers.js";
 import { attentionCanvas, attentionWords, drawAttention } from "./attention.js";
 import { byId, facts, grouped, make, percent } from "./dom.js";
 import { bigToken } from "./hover.js";
-import { drawPacking, packingCanvas, segmentWords } from "./packing.js";
+import { drawPacking, isSorted, packingCanvas, segmentWords } from "./packing.js";
 import { markSteps } from "./reel.js";
 import { CHUNK } from "./slots.js";
 import { sourceHue, sourceName } from "./subject.js";
@@ -42,6 +42,11 @@ class Panel {
   end() {
     this.offTheme();
     markSteps([]);
+  }
+
+  /** Return how much of the window's foot the panel covers: on a phone it lies over the rows. */
+  covers() {
+    return getComputedStyle(this.element).position === "fixed" ? this.element.offsetHeight : 0;
   }
 
   clear() {
@@ -158,7 +163,8 @@ class Panel {
     this.about.sources.slice(0, 8).forEach((source, index) => {
       list.append(textTerm(source.name), make("dd", { text: `${grouped(summary.by_source[index])} rows` }));
     });
-    this.step.replaceChildren(make("h3", { text: `step ${grouped(summary.step)}` }), make("div", {}, canvas), list);
+    this.step.replaceChildren(make("h3", { text: `step ${grouped(summary.step)}` }), make("div", {}, canvas),
+      isSorted(summary.rows) ? make("p", { class: "quiet", text: "How full each row is, by source and fill." }) : "", list);
     drawPacking(canvas, { rows: summary.rows, width: this.about.seq_len, chosen, hueOf: sourceHue });
   }
 }
@@ -178,7 +184,10 @@ export function hitList(answer, most) {
   const show = (hits) => {
     for (const hit of hits) {
       const state = { view: "batch", step: hit.step, row: hit.row, slot: hit.start, from: null, to: null };
-      list.append(make("a", { class: "hit", href: linkTo(state), text: `step ${grouped(hit.step)} · row ${hit.row}` }));
+      const isHere = hit.step === here().step && hit.row === here().row;
+      list.append(make("a", {
+        class: "hit", href: linkTo(state), text: `step ${grouped(hit.step)} · row ${hit.row}`, "aria-current": isHere ? "true" : null,
+      }));
     }
   };
   show(answer.hits.slice(0, most));
@@ -192,9 +201,22 @@ export function hitList(answer, most) {
     });
     parts.push(more);
   }
-  const { searched } = answer;
-  if (searched?.goes_on || answer.more) {
-    parts.push(make("p", { class: "quiet", text: `Steps ${grouped(searched.start)} to ${grouped(searched.stop)} were looked through; the run goes on.` }));
-  }
-  return parts;
+  return answer.more && !isExport() ? [...parts, lookOn(answer, list, show)] : parts;
+}
+
+// A long run is looked through piece by piece.
+function lookOn({ source, document, searched }, list, show) {
+  const button = make("button", { class: "more", type: "button", text: `look on from step ${grouped(searched.stop)}` });
+  button.addEventListener("click", async () => {
+    button.disabled = true;
+    try {
+      const next = await ask(pathOf(`api/where/${source}/${document}`, { start: searched.stop }, here().target));
+      show(next.hits);
+      if (next.more) button.replaceWith(lookOn(next, list, show));
+      else button.remove();
+    } catch (trouble) {
+      button.replaceWith(troubleCard(trouble));
+    }
+  });
+  return button;
 }

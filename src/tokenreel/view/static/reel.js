@@ -97,7 +97,7 @@ function draw() {
   const answers = [answered(reelPath(all)), answered(reelPath(range))].filter(Boolean);
   if (askedFor !== reelPath(all) + reelPath(range)) askAgain();
   const sources = target.sources.map((source) => ({ hue: source.hue, label: plainText(source.name, 24) }));
-  drawReel(parts.canvas, { answers, range, sources, hits: hitSteps, ink: inks() });
+  drawReel(parts.canvas, { answers, range, sources, step: here().step, hits: hitSteps, ink: inks() });
   placeNeedle(range);
   parts.overview.hidden = range.from === all.from && range.to === all.to;
   parts.thumb.style.left = `${(100 * range.from) / all.to}%`;

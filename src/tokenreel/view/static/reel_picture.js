@@ -9,6 +9,7 @@ const BANDS_HEIGHT = 52;
 const AXIS_HEIGHT = 20;
 const LANE_HEIGHT = 14;
 const MOST_LANES = 4;
+const BAND_ALPHA = 0.82; // paper shines through: the bands are calmer than chips
 const FONT = "11px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace";
 
 /** Return the height that the picture needs for so many sources. */
@@ -22,7 +23,7 @@ export function axisTop() {
 }
 
 /** Draw `answers` (later ones over earlier ones) for the steps range.from to range.to. */
-export function drawReel(canvas, { answers, range, sources, hits, ink }) {
+export function drawReel(canvas, { answers, range, sources, step, hits, ink }) {
   const width = canvas.clientWidth;
   const height = reelHeight(sources.length);
   const scale = window.devicePixelRatio || 1;
@@ -36,13 +37,15 @@ export function drawReel(canvas, { answers, range, sources, hits, ink }) {
   drawAxis(brush, range, xOf, width, ink);
   const last = answers.at(-1);
   if (last) drawLanes(brush, last, xOf, width, sources, ink);
-  if (last) drawMarks(brush, last.marks, xOf, width, ink);
+  if (last) drawMarks(brush, last.marks, xOf, width, xOf(step + 0.5), ink);
   drawHits(brush, hits, xOf, ink);
 }
 
 function drawBands(brush, answer, xOf, sources, ink) {
   const { borders, shares } = answer;
   const numColumns = borders.length - 1;
+  const left = xOf(borders[0]);
+  brush.clearRect(left, BANDS_TOP, xOf(borders[numColumns]) - left, BANDS_HEIGHT);
   let below = new Float64Array(numColumns);
   shares.forEach((share, index) => {
     const above = below;
@@ -52,7 +55,9 @@ function drawBands(brush, answer, xOf, sources, ink) {
     outline(brush, borders, above, xOf, 0, numColumns);
     outline(brush, borders, below, xOf, numColumns - 1, -1);
     brush.closePath();
+    brush.globalAlpha = BAND_ALPHA;
     brush.fill();
+    brush.globalAlpha = 1;
     if (index) drawBorder(brush, borders, above, xOf, ink);
   });
 }
@@ -122,27 +127,29 @@ function drawLanes(brush, answer, xOf, width, sources, ink) {
   });
 }
 
+// A tick where an epoch begins; of many epochs only round ones, so that each has room for its name.
 function drawEpochs(brush, borders, epochs, xOf, y, nameWidth, hue, ink) {
-  let free = nameWidth; // where the last label ends
+  const wide = xOf(borders.at(-1)) - xOf(borders[0]);
+  const rate = (epochs.at(-1) - epochs[0]) / wide; // epochs of a pixel
+  const every = rate < 1 / 90 ? 1 : roundTick(rate * 90);
   for (let column = 1; column < epochs.length; column++) {
-    const epoch = Math.floor(epochs[column]);
-    if (epoch === Math.floor(epochs[column - 1])) continue;
+    const epoch = Math.floor(epochs[column] / every) * every;
+    if (epoch <= epochs[column - 1] || epoch < 1) continue;
     const x = xOf(borders[column]);
+    const label = `epoch ${decimal(epoch, 0)}`;
+    const room = brush.measureText(label).width + 8;
     if (x < nameWidth) continue;
     brush.fillStyle = hue;
     brush.fillRect(x - 1, y - 4, 2, 8);
-    const label = `epoch ${decimal(epoch, 0)}`;
-    const wide = brush.measureText(label).width + 8;
-    if (x < free || x + wide > xOf(borders.at(-1))) continue;
+    if (x + room > xOf(borders.at(-1))) continue;
     brush.fillStyle = ink.paper;
-    brush.fillRect(x + 1, y - 6, wide, 12);
+    brush.fillRect(x + 1, y - 6, room, 12);
     brush.fillStyle = ink.soft;
     brush.fillText(label, x + 5, y + 0.5);
-    free = x + wide + 10;
   }
 }
 
-function drawMarks(brush, marks, xOf, width, ink) {
+function drawMarks(brush, marks, xOf, width, needle, ink) {
   let free = -Infinity;
   for (const mark of marks) {
     const x = Math.round(xOf(mark.step)) + 0.5;
@@ -156,8 +163,12 @@ function drawMarks(brush, marks, xOf, width, ink) {
     brush.stroke();
     brush.setLineDash([]);
     const wide = brush.measureText(text).width;
-    const left = x + 5 + wide <= width ? x + 5 : x - 5 - wide;
-    if (left < free || left < 0) continue;
+    // To the right of its line, unless there is no room, or the needle stands there.
+    const fits = (place) => place >= Math.max(0, free) && place + wide <= width;
+    const covers = (place) => needle > place - 8 && needle < place + wide + 8;
+    const places = [x + 5, x - 5 - wide].filter(fits);
+    const left = places.find((place) => !covers(place)) ?? places[0];
+    if (left === undefined) continue;
     brush.fillStyle = ink.soft;
     brush.textBaseline = "top";
     brush.fillText(text, left, 4);

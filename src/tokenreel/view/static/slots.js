@@ -2,7 +2,7 @@
 // element) lies inside one slice, and slices begin at multiples of their size: the same questions are
 // asked whatever the size of the window, so that an exported file can hold their answers.
 
-import { answered, ask, pathOf } from "./answers.js";
+import { answered, ask, isExport, pathOf } from "./answers.js";
 
 export const CHUNK = 256; // slots of one element
 export const SLICE = 2048; // slots of one answer
@@ -25,6 +25,11 @@ function slicePath(base, start, target) {
   return pathOf(base, { start: first, stop: first + SLICE }, target);
 }
 
+// The answer of the first paint has the first slots of a row; an exported file has whole rows instead.
+function isFirst(stop, width) {
+  return !isExport() && Math.min(stop, width) <= FIRST_SLOTS;
+}
+
 /** The slots of one row of a step. */
 export class RowSlots {
   constructor(step, row, width, target) {
@@ -38,7 +43,7 @@ export class RowSlots {
 
   /** Return the answer that holds the slots start to stop if it is here, else undefined. */
   here(start, stop) {
-    if (Math.min(stop, this.width) <= FIRST_SLOTS) {
+    if (isFirst(stop, this.width)) {
       const first = answered(firstPath(this.step, this.row, this.target));
       if (first) return first.find((part) => part.row === this.row);
     }
@@ -47,14 +52,15 @@ export class RowSlots {
 
   /** Return a promise of the answer that holds the slots start to stop. */
   async load(start, stop) {
-    if (Math.min(stop, this.width) > FIRST_SLOTS) return ask(slicePath(this.base, start, this.target));
+    if (!isFirst(stop, this.width)) return ask(slicePath(this.base, start, this.target));
     const first = await ask(firstPath(this.step, this.row, this.target));
     return first.find((part) => part.row === this.row);
   }
 
   /** Return a promise of all segments of the row, in order. */
   async segments() {
-    if (this.width <= FIRST_SLOTS) return (await this.load(0, this.width)).segments;
+    if (isFirst(this.width, this.width)) return (await this.load(0, this.width)).segments;
+    if (isExport()) return (await this.load(0, SLICE)).segments; // of the whole row there
     return (await ask(pathOf(`${this.base}/segments`, {}, this.target))).segments;
   }
 }
@@ -86,7 +92,7 @@ export function asPart(answer, start) {
     number: 1, start: 0, stop: answer.tokens, source: answer.source, document: answer.document,
     provenance: answer.provenance, from: 0, to: answer.tokens,
   };
-  return { ...answer, start: first, stop: first + answer.ids.length, width: answer.tokens, segments: [whole] };
+  return { ...answer, start: first, stop: first + answer.ids.length, width: answer.tokens, segments: [whole], isDocument: true };
 }
 
 /** Return the question for a document of a source, or of a store's split. */

@@ -1,19 +1,20 @@
 // A store: splits and shards, how long its documents are, its tokenizer, what its build reported,
 // samples, and its documents one by one.
 
-import { here, linkTo } from "./address.js";
+import { go, here, linkTo } from "./address.js";
 import { ask, pathOf } from "./answers.js";
-import { byId, counted, facts, grouped, make } from "./dom.js";
+import { counted, decimal, facts, grouped, make } from "./dom.js";
 import { choice } from "./batch_bar.js";
-import { go } from "./address.js";
 import { histogram } from "./histogram.js";
 import { Palette, chipsOf } from "./tokens.js";
 import { documentBase, SLICE, asPart } from "./slots.js";
 import { troubleCard, waitingLine } from "./trouble.js";
-import { showText, textSpan } from "./visible.js";
+import { plainText, textSpan } from "./visible.js";
 
 const MOST_SHARDS = 200;
+const MOST_LISTED = 50;
 const SAMPLE_TOKENS = 160;
+const MOST_SAMPLES = 4; // of each split
 
 /** The view of the store that the address names. */
 export class StoreView {
@@ -42,6 +43,7 @@ export class StoreView {
     }
   }
 
+  // The name of the store, and the others there are; a store by itself is named in the header.
   switcher(number) {
     const bar = make("nav", { class: "page-bar", "aria-label": "Stores" });
     if (this.about.stores.length < 2) return bar;
@@ -52,29 +54,31 @@ export class StoreView {
   }
 
   draw(store, number) {
-    const title = make("h2", { class: "page-title" }, textSpan(store.title), make("small", { text: store.fingerprint?.slice(0, 12) ?? "" }));
+    const title = make("h2", { class: "page-title" }, textSpan(store.title), make("small", { text: store.fingerprint.slice(0, 12) }));
     const bar = this.switcher(number);
-    bar.prepend(title);
-    const cards = make("div", { class: "cards" },
+    if (bar.childElementCount) bar.prepend(title);
+    const left = make("div", { class: "card-column" },
       card("store", facts(wordPairs(store.facts))),
-      card("length of documents, in tokens", store.lengths?.counts?.length ? histogram(store.lengths) : quiet("Documents are not known in this layout.")),
       card("splits", ...store.splits.map((split) => splitPart(split, number))),
-      card("tokenizer", tokenizerPart(store.tokenizer)),
-      store.report ? card("build report", facts(wordPairs(store.report))) : null,
-      card("samples", this.samples(store, number)));
-    this.host.replaceChildren(bar, cards);
+      card("tokenizer", facts(wordPairs(store.tokenizer))));
+    const right = make("div", { class: "card-column" },
+      ...store.splits.map(lengthsPart),
+      card("samples", this.samples(store, number)),
+      store.report ? card("build report", facts(wordPairs(store.report))) : null);
+    this.host.replaceChildren(bar, make("div", { class: "cards" }, left, right));
   }
 
   samples(store, number) {
-    const split = store.splits[0]?.name ?? "train";
     const list = make("div", { class: "samples" });
-    for (const document of store.samples ?? []) list.append(this.sample(number, split, document));
+    for (const split of store.splits) {
+      for (const document of split.samples.slice(0, MOST_SAMPLES)) list.append(this.sample(number, split, document));
+    }
     return list.childElementCount ? list : quiet("No documents to show.");
   }
 
   sample(store, split, document) {
-    const state = { view: "document", source: null, store, split, document, slot: null };
-    const link = make("a", { href: linkTo(state), text: `document ${grouped(document)}` });
+    const state = { view: "document", source: null, store, split: split.index, document, slot: null };
+    const link = make("a", { href: linkTo(state) }, `document ${grouped(document)} of `, textSpan(split.name));
     const head = make("h4", {}, link);
     const chips = make("div", { class: "chips closed waiting" });
     const path = pathOf(documentBase(state), { start: 0, stop: SLICE }, here().target);
@@ -101,23 +105,31 @@ function quiet(words) {
 /** Return pairs of (word, value) from a record of any depth, ready for `facts`. */
 export function wordPairs(record) {
   return Object.entries(record ?? {}).map(([name, value]) => {
-    const words = name.replaceAll("_", " ");
+    const words = /^[a-z_]+$/.test(name) ? name.replaceAll("_", " ") : name;
     if (value === null || value === undefined) return [words, null];
-    if (typeof value === "number") return [words, Number.isInteger(value) ? grouped(value) : String(value)];
+    if (typeof value === "number") return [words, Number.isInteger(value) ? grouped(value) : decimal(value)];
     if (typeof value === "boolean") return [words, value ? "yes" : "no"];
     if (Array.isArray(value) && !value.length) return [words, null];
     if (Array.isArray(value) && value.every((one) => typeof one !== "object")) return [words, textSpan(value.join(", "))];
+    if (Array.isArray(value)) return [words, make("div", {}, ...value.slice(0, MOST_LISTED).map(listed))];
     if (typeof value === "object") return [words, Object.keys(value).length ? facts(wordPairs(value)) : null];
     return [words, textSpan(value)];
   });
 }
 
-function tokenizerPart(tokenizer) {
-  return tokenizer && Object.keys(tokenizer).length ? facts(wordPairs(tokenizer)) : quiet("No tokenizer is kept with this store: tokens are shown by their ids.");
+function listed(one) {
+  if (Array.isArray(one)) return make("div", {}, textSpan(one.join(", ")));
+  return typeof one === "object" && one !== null ? facts(wordPairs(one)) : make("div", {}, textSpan(one));
+}
+
+function lengthsPart({ name, lengths }) {
+  if (!lengths.counts.length) return null;
+  const title = `tokens of a document, ${plainText(name)}${lengths.sampled ? " (sampled)" : ""}`;
+  return card(title, histogram(lengths));
 }
 
 function splitPart(split, store) {
-  const state = { view: "document", source: null, store, split: split.name, document: 0, slot: null };
+  const state = { view: "document", source: null, store, split: split.index, document: 0, slot: null };
   const head = make("h4", {}, textSpan(split.name),
     make("span", { text: counted(split.documents, "document") }), make("span", { text: counted(split.tokens, "token") }),
     split.documents === 0 || split.documents === null ? null : make("a", { href: linkTo(state), text: "document by document" }),
@@ -129,7 +141,7 @@ function splitPart(split, store) {
     return make("tr", {}, make("td", {}, textSpan(shard.name)), make("td", { class: "number", text: grouped(shard.tokens) }),
       make("td", { class: "number", text: grouped(shard.documents) }), make("td", { class: "wide" }, bar));
   });
-  const more = split.shards.length - MOST_SHARDS;
+  const more = split.shards.length - rows.length + split.more_shards;
   const table = make("table", {}, make("thead", {}, make("tr", {}, ...["shard", "tokens", "documents", ""].map((word, index) =>
     make("th", { text: word, scope: "col", class: index === 1 || index === 2 ? "number" : null })))), make("tbody", {}, ...rows));
   return make("div", { class: "split" }, head, make("div", { class: "scroll" }, table),
@@ -137,7 +149,7 @@ function splitPart(split, store) {
 }
 
 function gotoField(state, documents) {
-  const field = make("input", { type: "number", class: "small", min: 0, max: documents - 1, placeholder: "number", "aria-label": "Go to a document's number" });
+  const field = make("input", { type: "number", class: "small", min: 0, max: documents - 1, placeholder: "go to", "aria-label": "Go to a document's number" });
   field.addEventListener("change", () => {
     if (field.value !== "") go({ ...state, document: Math.max(0, Math.min(documents - 1, Math.trunc(Number(field.value)))) });
   });

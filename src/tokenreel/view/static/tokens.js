@@ -29,11 +29,13 @@ export function chipsOf(part, start, stop, palette) {
     else if (turns) names += " turns";
     const hue = palette.hueOf(segment, turn);
     if (hue !== null) names += ` hue-${hue}`;
+    else if (palette.colour !== "loss") names += " no-hue";
     chip.className = names;
     chip.setAttribute("data-slot", slot);
     if (weight > 0 && weight !== 1) chip.style.setProperty("--weight", Math.min(1, weight));
     showChipText(chip, part, index, control);
-    if (palette.linesBreak && part.texts[index]?.endsWith("\n")) chip.classList.add("ends-line");
+    const endsLine = palette.linesBreak && slot + 1 < stop && part.texts[index]?.endsWith("\n");
+    if (endsLine) chip.classList.add("ends-line");
     // A line may end behind every chip, and inside none.
     fragment.append(chip, document.createElement("wbr"));
   }
@@ -133,8 +135,8 @@ export class Palette {
     if (this.colour === "loss") return kinds;
     const underline = ["chip trained plain", "underlined", "trained"];
     if (this.colour === "source") return [...named(this.about.sources.map((source, index) => [source.name, source.hue ?? index])), underline];
-    if (this.colour === "turn") return [...named([...this.roles]), ["chip context", "none", "in no turn"], underline];
-    return [...named([["segment 1", 0], ["segment 2", 1], ["segment 3", 2]]), ["", "", "and so on: eight colours take turns"], underline];
+    if (this.colour === "turn") return [...named([...this.roles]), ["chip trained no-hue", "none", "in no turn"], underline];
+    return [...named([["segment 1", 0], ["segment 2", 1], ["segment 3", 2]]), ["", "", "and so on; eight colours take turns"], underline];
   }
 }
 
@@ -154,7 +156,8 @@ export function tokenAt(part, slot) {
     id: part.ids[index],
     text: part.texts[index],
     hasTexts: hasTexts(part),
-    width: part.width ?? part.tokens,
+    width: part.width,
+    isDocument: part.isDocument ?? false,
     weight,
     control,
     segment,
@@ -166,12 +169,12 @@ export function tokenAt(part, slot) {
 
 /** Return the pairs (word, value) that tell of a token. */
 export function tokenFacts(token) {
-  const { segment } = token;
+  const { segment, isDocument } = token;
   return [
     ["id", segment ? grouped(token.id) : null],
-    ["slot", token.width ? `${grouped(token.slot)} of ${grouped(token.width)}` : grouped(token.slot)],
-    ["position", token.position === null ? null : grouped(token.position)],
-    ["segment", segment?.number ? String(segment.number) : null],
+    [isDocument ? "token" : "slot", `${grouped(token.slot)} of ${grouped(token.width)}`],
+    ["position", segment && !isDocument ? grouped(token.position) : null],
+    ["segment", segment && !isDocument ? grouped(segment.number) : null],
     ["weight", segment ? `${decimal(token.weight)} (${token.kind})` : null],
     ["turn", token.role],
   ];

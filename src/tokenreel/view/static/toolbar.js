@@ -44,17 +44,20 @@ function pageTitle(about, now) {
 function viewChoice(about) {
   const views = [];
   if (about.sources.length) views.push(["batch", "batch"]);
-  if (about.stores.length) views.push(["store", about.stores.length > 1 ? "stores" : "store"]);
+  const hasStores = about.stores.length && (!isExport() || about.kind === "store");
+  if (hasStores) views.push(["store", about.stores.length > 1 ? "stores" : "store"]);
   if (about.kind === "stream_state") views.push(["state", "state"]);
   if (about.targets.length > 1) views.push(["compare", "compare"]);
-  if (views.length < 2 || isExport()) return null;
+  if (views.length < 2) return null;
   return choice("View", views, (view) => go({ view, slot: null }));
 }
 
 function targetChoice(about) {
   if (about.targets.length < 2) return null;
   const options = about.targets.map(({ title: name }, index) => [index, `${"AB"[index]} ${plainText(name, 28)}`]);
-  return choice("Which of the two", options, (target) => go({ target }));
+  const targets = choice("Which of the two", options, (target) => go({ target }));
+  targets.element.classList.add("targets");
+  return targets;
 }
 
 function stepField(about) {
@@ -66,6 +69,7 @@ function stepField(about) {
       field.value = grouped(here().step);
     },
     onfocus: () => field.select(),
+    readonly: isExport(),
   });
   const button = (by, words, sign) => make("button", { type: "button", "aria-label": words, text: sign, onclick: () => windTo(here().step + by) });
   const before = button(-1, "the step before", "◀");

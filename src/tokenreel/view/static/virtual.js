@@ -4,15 +4,20 @@
 
 import { eachFrame } from "./dom.js";
 
-const MARGIN_PX = 700; // drawn above and below the window
+const MARGIN_PX = 500; // drawn above and below the window
+const SPARE_PER_FRAME = 2; // elements built in a frame for what is not seen yet
 
 export class VirtualList {
-  /** `build(item)` makes an element, `guess(item)` its height; `inset()` is what covers the window's top. */
-  constructor(host, { build, guess, inset, moved }) {
+  /**
+   * `build(item)` makes an element, `guess(item)` its height; `inset()` and `foot()` are what
+   * covers the window's top and bottom.
+   */
+  constructor(host, { build, guess, inset, foot, moved }) {
     this.host = host;
     this.build = build;
     this.guess = guess;
     this.inset = inset;
+    this.foot = foot ?? (() => 0);
     this.moved = moved ?? (() => {});
     this.items = [];
     this.tops = new Float64Array(1);
@@ -66,7 +71,7 @@ export class VirtualList {
   /** Scroll the least that brings a box, in the coordinates of the window, into it. */
   revealBox({ top, bottom }) {
     const first = this.inset() + 8;
-    const last = innerHeight - 40;
+    const last = innerHeight - this.foot() - 24;
     if (top < first) window.scrollBy(0, top - first);
     else if (bottom > last) window.scrollBy(0, Math.min(top - first, bottom - last));
   }
@@ -101,17 +106,22 @@ export class VirtualList {
   update() {
     if (!this.items.length || !this.host.isConnected) return;
     const top = -this.host.getBoundingClientRect().top;
+    const bottom = top + innerHeight;
     const first = this.indexAt(Math.max(0, top - MARGIN_PX));
-    const last = this.indexAt(Math.max(0, top + innerHeight + MARGIN_PX));
+    const last = this.indexAt(Math.max(0, bottom + MARGIN_PX));
     const wanted = new Set();
+    let spare = SPARE_PER_FRAME;
     for (let index = first; index <= last; index++) {
       const item = this.items[index];
       wanted.add(item.key);
-      this.show(item, this.tops[index]);
+      const isSeen = this.tops[index + 1] > top && this.tops[index] < bottom;
+      // What is only near the window is built over several frames.
+      if (isSeen || this.elements.has(item.key) || spare-- > 0) this.show(item, this.tops[index]);
     }
     for (const [key, element] of this.elements) {
       if (!wanted.has(key) && !element.contains(document.activeElement)) this.drop(key, element);
     }
+    if (spare < 0) this.draw();
     this.moved();
   }
 

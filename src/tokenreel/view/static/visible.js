@@ -29,7 +29,7 @@ export function showTokenText(element, text) {
   else for (const run of text.match(/ +|[^ ]+/g) ?? []) {
     if (run[0] === " ") element.append(inElement("i", "", run));
     else if (PLAIN.test(run)) element.append(run);
-    else appendVisible(element, run, PICTURES);
+    else appendVisible(element, run);
   }
 }
 
@@ -39,7 +39,7 @@ export function showText(element, text, most = 2000) {
   const shown = whole.length > most ? whole.slice(0, most) : whole;
   element.textContent = "";
   if (PLAIN_LINE.test(shown)) element.textContent = shown;
-  else appendVisible(element, shown, null);
+  else appendVisible(element, shown);
   if (shown !== whole) element.append(` … and ${whole.length - most} more characters`);
   return element;
 }
@@ -49,10 +49,10 @@ export function textSpan(text, className = "") {
   return showText(inElement("bdi", className, ""), text);
 }
 
-function appendVisible(element, text, pictures) {
+function appendVisible(element, text) {
   let plain = "";
   for (const character of text) {
-    const picture = pictures?.get(character);
+    const picture = PICTURES.get(character);
     if (picture !== undefined) plain += picture;
     else if (!BY_NUMBER.test(character)) plain += character;
     else {
