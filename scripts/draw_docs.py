@@ -135,13 +135,16 @@ def rows(path: Path) -> Drawing:
 def _rows_of_kind(
     drawing: Drawing, path: Path, kind: str, left: float, y: float, unit: float
 ) -> float:
-    plan = Feed(recipe_of(path, rows=kind, shuffle=False)).plans[0]
+    feed = Feed(recipe_of(path, rows=kind, shuffle=False))
+    plan = feed.plans[0]
     drawing.text(0, y + 15, kind)
     share = sum(LENGTHS) / (plan.num_rows * (SEQ_LEN + 1))
     drawing.text(0, y + 31, f"{plan.num_rows} rows, {100 * min(share, 1):.0f} % full", "small")
     for number in range(plan.num_rows):
-        feed = Feed(recipe_of(path, rows=kind, shuffle=False))
         row = feed.explain(number // 2).rows[number % 2]
+        segments = int(feed.batch(number // 2).segment_ids[number % 2].max())
+        told = f"{segments} segment{'s' * (segments > 1)}"
+        drawing.text(left + (SEQ_LEN + 1) * unit + 10, y + 15, told, "small")
         drawing.box(left, y, (SEQ_LEN + 1) * unit - 1, 22, "pad")
         x = left
         for segment in row.segments:

@@ -130,6 +130,6 @@ def test_a_broken_link_anchor_or_name_fails_the_build(
     settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
     settings |= {"docs_dir": "docs", "site_dir": "site", "nav": ["index.md"], "extra_css": []}
     (tmp_path / "mkdocs.yml").write_text(yaml.safe_dump(settings))
-    program = [Path(sys.executable).with_name("zensical"), "build", "--strict"]
+    program = [str(Path(sys.executable).with_name("zensical")), "build", "--strict"]
     run = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True)
     assert run.returncode != 0 and complaint in run.stdout + run.stderr
