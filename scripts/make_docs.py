@@ -32,7 +32,7 @@ INCLUDED = {
     "RELEASING.md": "reference/releasing.md",
     "README.md": "index.md",
     "tests": "reference/tests.md",
-    "examples": "examples/index.md",
+    "examples": "reference/examples.md",
     **{f"examples/{path.name}": f"examples/{path.stem}.md" for path in examples()},
 }
 LINK = re.compile(r"(\]\()(?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?(\))")
@@ -48,6 +48,7 @@ FETCHED = re.compile(
     r"|<link\b[^>]*?\bhref=[\"']?((?:https?:)?//[^\"'\s>]+)[\"']?[^>]*?\brel=[\"']?"
     r"(?:stylesheet|preconnect|dns-prefetch|preload|icon|modulepreload)"
 )
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 FETCHED_BY_STYLE = re.compile(r"(?:url\(|@import\s+)[\"']?((?:https?:)?//[^\"')\s]+)")
 
 
@@ -132,10 +133,11 @@ def build() -> bool:
     shutil.rmtree(SITE, ignore_errors=True)
     program = [Path(sys.executable).with_name("zensical"), "build", "--strict", "--clean"]
     # The docstrings' extension is found by its module's name.
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "scripts"), "NO_COLOR": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
     run = subprocess.run(program, cwd=ROOT, env=environment, capture_output=True, text=True)
     if run.returncode:
-        print(run.stdout + run.stderr.partition("Traceback")[0], file=sys.stderr)
+        told = run.stderr.partition("Traceback")[0]  # its own, of which nothing is to be learned
+        print(told if sys.stderr.isatty() else COLOUR.sub("", told), file=sys.stderr)
     return run.returncode == 0
 
 

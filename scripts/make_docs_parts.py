@@ -117,7 +117,7 @@ def example_list() -> str:
     rows = ["| script | what it shows |", "| --- | --- |"]
     for path in examples():
         said = (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").partition("\n")[0]
-        rows.append(f"| [`{path.name}`]({path.stem}.md) | {said} |")
+        rows.append(f"| [`{path.name}`](../examples/{path.stem}.md) | {said} |")
     return "\n".join(rows) + "\n"
 
 
