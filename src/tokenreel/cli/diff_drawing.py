@@ -51,7 +51,8 @@ def draw(console: Console, shown: Shown) -> None:
         _line(console, f"{mark} {title} ({kind})", style=style)
     found = shown.comparison
     if not shown.is_asked:
-        _line(console, found.why, style="bold")
+        further = "" if found.search is None or found.search.is_complete else "; --steps goes on"
+        _line(console, f"{found.why}{further}", style="bold")
     _draw_fields(console, "differs, and belongs to the identity", found.differences.identity)
     _draw_fields(console, "differs, and alters no batch", found.differences.others)
     for note in found.notes:

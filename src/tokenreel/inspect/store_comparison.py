@@ -9,7 +9,7 @@ compared, up to `max_tokens` of each split: some 2 seconds for a billion tokens 
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -168,7 +168,7 @@ def _first_document(
 def _borders_differ(one: Split, other: Split, start: int, stop: int) -> Iterator[int]:
     """Yield the first document that begins or ends elsewhere, or that only one side has."""
     counts = [int(split.document_starts[-1]) for split in (one, other)]
-    for begin in range(_document_at(one, start), min(counts), DOCUMENTS_AT_ONCE):
+    for begin in range(_first_ending(one, start), min(counts), DOCUMENTS_AT_ONCE):
         end = min(begin + DOCUMENTS_AT_ONCE, *counts)
         mine, its = (np.stack(split.document_bounds(begin, end)) for split in (one, other))
         yield from (begin + np.flatnonzero((mine != its).any(axis=0))[:1]).tolist()
@@ -200,7 +200,9 @@ def _turns_differ(one: Split, other: Split, start: int, stop: int) -> Iterator[i
 
 def _records_differ(one: Split, other: Split, start: int, stop: int) -> Iterator[int]:
     """Yield documents whose records differ."""
-    numbers = range(_document_at(one, start), _document_at(one, stop) if one.has_records else 0)
+    last = _document_at(one, stop) if one.has_records else 0
+    last = min(last, int(other.document_starts[-1]))
+    numbers = range(_first_ending(one, start), last)
     return (number for number in numbers if one.record(number) != other.record(number))
 
 
@@ -209,9 +211,15 @@ DIFFER: tuple[Differ, ...] = (_borders_differ, _weights_differ, _turns_differ, _
 
 
 def _document_at(split: Split, position: int) -> int:
-    """Return the first document that ends behind a position; their number if none does."""
-    total = int(split.document_starts[-1])
-    return bisect_right(range(total), position, key=lambda number: split.document_span(number)[1])
+    """Return the document that holds the token at a position; their number if none does."""
+    numbers = range(int(split.document_starts[-1]))
+    return bisect_right(numbers, position, key=lambda number: split.document_span(number)[1])
+
+
+def _first_ending(split: Split, position: int) -> int:
+    """Return the first document that ends at a position or behind it, empty ones too."""
+    numbers = range(int(split.document_starts[-1]))
+    return bisect_left(numbers, position, key=lambda number: split.document_span(number)[1])
 
 
 def _in_stream(one: Split, other: Split, at: int) -> FirstDifference:
