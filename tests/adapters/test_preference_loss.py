@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from tokenreel.torch import (
     answer_logps,
     dpo_losses,
     evaluate,
+    kto_losses,
+    mismatched_answers,
     padded_answers,
 )
 from tokenreel.torch.preference_loss import AnswerLogps
@@ -172,7 +175,73 @@ def test_a_batch_that_is_all_padding_has_no_answers() -> None:
     logits = torch.zeros(2, 3, 5, requires_grad=True)
     found = answer_logps(logits, batch)
     assert found.sums.shape == (0,)
-    assert float(dpo_losses(found, found.sums).sum()) == 0
+    loss = dpo_losses(found, found.sums.detach()).sum() + kto_losses(found, found.sums).sum()
+    loss.backward()  # as on ranks that have rows
+    assert float(loss.detach()) == 0 and logits.grad is not None and not logits.grad.any()
+    assert mismatched_answers(batch)["labels"].shape == (0, 0)
+
+
+LABELLED = AnswerLogps(
+    sums=torch.tensor([-4.0, -2.0, -3.0], requires_grad=True),
+    num_tokens=torch.tensor([2, 1, 1]),
+    group_ids=torch.tensor([0, 1, 2]),
+    labels=torch.tensor([1, 2, 1]),
+)
+
+
+def test_the_kto_loss_is_that_of_its_formula_and_kl_has_no_gradient() -> None:
+    kl = torch.tensor(0.5, requires_grad=True)
+    reference = torch.tensor([-5.0, -1.0, -3.0])
+    losses = kto_losses(
+        LABELLED, reference, kl=kl, beta=0.3, desirable_weight=2.0, undesirable_weight=0.7
+    )
+    gains = [0.3 * (1 - 0.5), 0.3 * (0.5 - -1), 0.3 * (0 - 0.5)]
+    weights = [2.0, 0.7, 2.0]
+    expected = [w * (1 - 1 / (1 + math.exp(-g))) for w, g in zip(weights, gains, strict=True)]
+    assert losses.tolist() == pytest.approx(expected, rel=1e-6)
+    losses.sum().backward()
+    assert kl.grad is None and LABELLED.sums.grad is not None
+
+
+def test_answers_without_a_label_have_no_kto_loss() -> None:
+    ranked = LABELLED._replace(labels=torch.tensor([1, 0, 0]))
+    with pytest.raises(ConfigError, match="got 2 ranked of 3"):
+        kto_losses(ranked, torch.zeros(3))
+    with pytest.raises(ConfigError, match="other answers"):
+        kto_losses(LABELLED, torch.zeros(2))
+
+
+@pytest.mark.parametrize("options", [{}, {"grad_accum": 2}])
+def test_mismatched_answers_stand_behind_the_next_prompt(
+    store: Path, options: dict[str, Any]
+) -> None:
+    names = (*FIELDS, "answer_labels", "attention_mask")
+    batch = Tensors(names)(Feed(recipe(store, **options)).batch(1, extra=("attention_mask",)))
+    # By loops: the prompt and the answer of each segment, as tokens and whether they are trained.
+    told: list[tuple[list[int], list[int], list[int], int]] = []
+    flat = {name: values.reshape(-1, SEQ_LEN) for name, values in batch.items()}
+    for row in range(len(flat["segment_ids"])):
+        for segment in range(1, int(flat["segment_ids"][row].max()) + 1):
+            here = flat["segment_ids"][row] == segment
+            ids, labels = (flat[name][row][here].tolist() for name in ("input_ids", "labels"))
+            first = next(slot for slot, label in enumerate(labels) if label >= 0)
+            group = int(flat["group_ids"][row][here][0])
+            told.append((ids[: first + 1], ids[first + 1 :], labels[first:], group))
+    mixed = mismatched_answers(batch)
+    assert mixed["input_ids"].shape[0] == len(told) > 4
+    for number, (prompt, _, _, group) in enumerate(told):
+        _, answer, labels, _ = told[number - 1]
+        filled = len(prompt) + len(answer)
+        held = {name: values[number] for name, values in mixed.items()}
+        assert held["input_ids"][:filled].tolist() == prompt + answer
+        assert held["labels"][:filled].tolist() == [-100] * (len(prompt) - 1) + labels
+        assert held["loss_weights"].tolist() == (held["labels"] >= 0).float().tolist()
+        assert held["attention_mask"].tolist() == (held["segment_ids"] == 1).tolist()
+        assert int(held["segment_ids"].sum()) == filled
+        assert held["position_ids"][:filled].tolist() == list(range(filled))
+        assert set(held["group_ids"][:filled].tolist()) == {group}
+        for name, value in (("labels", -100), ("group_ids", -1), ("position_ids", 0)):
+            assert set(held[name][filled:].tolist()) <= {value}
 
 
 @torch.no_grad()

@@ -9,8 +9,9 @@
                   keep the segments of a packed row apart in attention
     loss_sum, loss_by_source
                   what a mean over the tokens of a global step, or of each source, is made of
-    answer_logps, dpo_losses, padded_answers
-                  log-probabilities of the answers in rows of pairs, DPO's loss, one answer a row
+    answer_logps, dpo_losses, kto_losses, mismatched_answers, padded_answers
+                  log-probabilities of the answers in rows of pairs, DPO's loss, KTO's loss and what
+                  it is measured by, one answer a row
     GetBatch      get_batch(split) over train.bin and val.bin, as nanoGPT has it
     evaluate      mean loss and perplexity over every token of a recipe, and of each source
 
@@ -47,6 +48,8 @@ from tokenreel.torch.preference_loss import (
     AnswerLogps,
     answer_logps,
     dpo_losses,
+    kto_losses,
+    mismatched_answers,
     padded_answers,
 )
 from tokenreel.torch.tensors import Tensors
@@ -64,8 +67,10 @@ __all__ = [
     "cu_seqlens",
     "dpo_losses",
     "evaluate",
+    "kto_losses",
     "loss_by_source",
     "loss_sum",
+    "mismatched_answers",
     "padded_answers",
     "sdpa_mask",
 ]

@@ -1,4 +1,4 @@
-"""Losses over answers: their log-probabilities, from packed or padded rows of pairs, and DPO's.
+"""Losses over answers: their log-probabilities, from packed or padded rows of pairs; DPO and KTO.
 
     logps = answer_logps(model(...), batch)                    # with gradients
     with torch.no_grad():
@@ -7,7 +7,13 @@
 
 A rank has as many pairs as its rows hold. Summed, and divided by the pairs of the global step
 (`feed.denominators(step).samples / 2`), losses of any number of ranks and microbatches add up to
-the mean over the step.
+the mean over the step. KTO's losses are one for each answer, so they are divided by `samples`:
+
+    other = mismatched_answers(batch)
+    with torch.no_grad():
+        drift = answer_logps(model(...), other).sums - answer_logps(frozen(...), other).sums
+    kl = drift.mean().clamp(min=0)                             # over all ranks, if there are more
+    loss = kto_losses(logps, reference, kl=kl, beta=0.1).sum() / answers_of_the_step
 """
 
 from __future__ import annotations
@@ -22,7 +28,9 @@ from tokenreel.errors import ConfigError
 from tokenreel.feed.one_a_row import slots_of_segments
 from tokenreel.text.turns import PREFERRED, REJECTED
 
-PADDING = {"labels": -100, "group_ids": -1, "document_ids": -1}  # all else is 0 where it is empty
+IGNORED = -100  # the label of a token that is not trained
+# What a field has where there is no token; others have 0.
+PADDING = {"labels": IGNORED, "group_ids": -1, "document_ids": -1, "source_ids": -1}
 
 
 class AnswerLogps(NamedTuple):
@@ -63,12 +71,15 @@ def answer_logps(logits: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> Ans
     wide = flat if flat.dtype == torch.float64 else flat.float()
     weights = batch["loss_weights"].reshape(-1)
     each = -cross_entropy(wide, batch["labels"].reshape(-1), reduction="none") * weights
-    zeros = each.new_zeros(len(first))
+    # A rank may have rows of padding alone: sums of no answers, whose gradient is zeros everywhere.
+    sums = each.new_zeros(len(first)) + (0 if len(first) else 0 * each.sum())
+    counts = torch.zeros(len(first), dtype=torch.long, device=each.device)
+    if len(first):
+        sums = sums.index_add(0, owner, each)
+        counts = counts.index_add(0, owner, (weights > 0).long())
     return AnswerLogps(
-        sums=zeros.index_add(0, owner, each) if len(first) else zeros,
-        num_tokens=zeros.index_add(0, owner, (weights > 0).to(each.dtype)).long()
-        if len(first)
-        else zeros.long(),
+        sums=sums,
+        num_tokens=counts,
         group_ids=batch["group_ids"].reshape(-1)[first],
         labels=batch["answer_labels"].reshape(-1)[first],
     )
@@ -99,16 +110,106 @@ def dpo_losses(
             f"{len(policy.labels)} answers",
             remedy="build the store of records with chosen and rejected alone",
         )
+    _check_reference(policy, reference)
+    gained = policy.sums - reference
+    margin = beta * (gained[chosen] - gained[rejected])
+    kept, flipped = logsigmoid(margin), logsigmoid(-margin)
+    return -(1 - label_smoothing) * kept - label_smoothing * flipped
+
+
+def _check_reference(policy: AnswerLogps, reference: torch.Tensor) -> None:
     if reference.shape != policy.sums.shape:
         raise ConfigError(
             "the reference has other answers than the policy",
             expected=f"{len(policy.sums)} sums",
             actual=tuple(reference.shape),
         )
-    gained = policy.sums - reference
-    margin = beta * (gained[chosen] - gained[rejected])
-    kept, flipped = logsigmoid(margin), logsigmoid(-margin)
-    return -(1 - label_smoothing) * kept - label_smoothing * flipped
+
+
+def kto_losses(
+    policy: AnswerLogps,
+    reference: torch.Tensor,
+    *,
+    kl: torch.Tensor | float = 0.0,
+    beta: float = 0.1,
+    desirable_weight: float = 1.0,
+    undesirable_weight: float = 1.0,
+) -> torch.Tensor:
+    """Return the KTO loss of each labelled answer, [n], in the order of the batch.
+
+    reference: the sums of the same answers by the model that is held fixed, [n]. kl: how much
+    likelier answers have become in general, from `mismatched_answers`; no gradient goes through
+    it. With kl 0 this is TRL's apo_zero_unpaired.
+
+    >>> answers = AnswerLogps(sums=torch.tensor([-1.0, -3.0]), num_tokens=torch.tensor([2, 2]),
+    ...     group_ids=torch.tensor([0, 1]), labels=torch.tensor([1, 2]))
+    >>> losses = kto_losses(answers, torch.tensor([-2.0, -2.0]), beta=1.0)
+    >>> [round(loss, 4) for loss in losses.tolist()]
+    [0.2689, 0.2689]
+    """
+    desirable, undesirable = policy.labels == PREFERRED, policy.labels == REJECTED
+    if not bool((desirable | undesirable).all()):
+        raise ConfigError(
+            "KTO needs a label for each answer, and this batch has answers without one",
+            expected="desirable or undesirable answers",
+            actual=f"{int((~desirable & ~undesirable).sum())} ranked of {len(policy.labels)}",
+            remedy="build the store of records with completion and label, or chosen and rejected",
+        )
+    _check_reference(policy, reference)
+    point = kl.detach() if isinstance(kl, torch.Tensor) else kl
+    gained = beta * (policy.sums - reference - point)
+    losses = 1 - torch.where(desirable, gained, -gained).sigmoid()
+    return losses * torch.where(desirable, desirable_weight, undesirable_weight)
+
+
+def mismatched_answers(batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the prompts of a batch, each with the answer to the prompt before it, one a row.
+
+    The first prompt has the last answer. How likely these are tells KTO what a policy does to
+    answers in general. An answer begins with its first trained token; group and label of a row
+    are those of its prompt. Waits for the device twice.
+
+    >>> batch = {"segment_ids": torch.tensor([[1, 1, 1, 2, 2]]),
+    ...     "input_ids": torch.tensor([[10, 11, 12, 20, 21]]),
+    ...     "labels": torch.tensor([[-100, 12, 13, 21, 22]])}
+    >>> mixed = mismatched_answers(batch)
+    >>> mixed["input_ids"].tolist(), mixed["labels"].tolist()
+    ([[10, 11, 21], [20, 12, 0]], [[-100, 21, 22], [12, 13, -100]])
+    """
+    padded = padded_answers(batch)
+    segments, labels = (
+        padded[name].reshape(-1, padded[name].shape[-1]) for name in ("segment_ids", "labels")
+    )
+    row = (segments[:, 0] > 0).nonzero().reshape(-1)  # microbatches may end with rows of padding
+    # Of each row: how many slots it fills, and the slot whose label is the first of its answer.
+    stops = segments[row].sum(1)
+    begins = (labels[row] != IGNORED).int().argmax(1)
+    width, place = _joined_places(begins, stops)
+    # Where each slot comes from, in the flattened rows: as far as the prompt goes its own row,
+    # then the row before, from where the answer begins there. [rows, width], -1: from nowhere.
+    own = row[:, None] * segments.shape[1] + place
+    others = (row.roll(1) * segments.shape[1] + begins.roll(1) - begins)[:, None] + place
+    is_filled = place < width[:, None]
+    inputs = torch.where(place <= begins[:, None], own, others).where(is_filled, -1)
+    targets = torch.where(place < begins[:, None], own, others).where(is_filled, -1)
+    firsts = own[:, :1].where(is_filled, -1)
+    sources = {"labels": targets, "loss_weights": targets}
+    sources |= {"group_ids": firsts, "answer_labels": firsts}
+    made = {
+        name: _taken(values, sources.get(name, inputs), name)
+        for name, values in padded.items()
+        if name not in ("source_ids", "document_ids")
+    }
+    if "position_ids" in made:
+        made["position_ids"] = (place * is_filled).to(made["position_ids"].dtype)
+    return made
+
+
+def _joined_places(begins: torch.Tensor, stops: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return how many slots each prompt and the answer before it fill, and all slots of a row."""
+    widths = begins + (stops - begins).roll(1)
+    most = int(widths.max()) if len(widths) else 0
+    return widths, torch.arange(most, device=begins.device)[None]
 
 
 def padded_answers(
@@ -127,14 +228,16 @@ def padded_answers(
         torch.from_numpy(found).to(segments.device)
         for found in slots_of_segments(segments.cpu().numpy(), width=width, rows=rows)
     )
-
-    def moved(values: torch.Tensor, index: torch.Tensor, padding: int) -> torch.Tensor:
-        taken = values.reshape(-1)[index.clamp(min=0)]
-        return taken.masked_fill(index < 0, padding)
-
-    made = {"source_ids": moved(batch["source_ids"], origin, -1)} if "source_ids" in batch else {}
-    for name, values in batch.items():
-        if name != "source_ids" and isinstance(values, torch.Tensor):  # records are no tensors
-            made[name] = moved(values, slots, PADDING.get(name, 0))
+    made = {
+        name: _taken(values, origin if name == "source_ids" else slots, name)
+        for name, values in batch.items()
+        if isinstance(values, torch.Tensor)  # records are no tensors
+    }
     made["segment_ids"] = (slots >= 0).to(segments.dtype)
     return made
+
+
+def _taken(values: torch.Tensor, index: torch.Tensor, name: str) -> torch.Tensor:
+    """Return the values of a field at these flattened places; where they are -1, its padding."""
+    taken = values.reshape(-1)[index.clamp(min=0)]
+    return taken.masked_fill(index < 0, PADDING.get(name, 0))
