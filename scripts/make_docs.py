@@ -48,6 +48,11 @@ FETCHED = re.compile(
     r"|<link\b[^>]*?\bhref=[\"']?((?:https?:)?//[^\"'\s>]+)[\"']?[^>]*?\brel=[\"']?"
     r"(?:stylesheet|preconnect|dns-prefetch|preload|icon|modulepreload)"
 )
+TEST = re.compile(r"`(test_\w+)`")
+TESTS_HEAD = """# Tests that pages cite
+
+The name of a test is a claim; here is what holds the package to it. Run one by `pytest -k NAME`.
+"""
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 FETCHED_BY_STYLE = re.compile(r"(?:url\(|@import\s+)[\"']?((?:https?:)?//[^\"')\s]+)")
 
@@ -77,7 +82,7 @@ def stage() -> None:
             put(page, staged_text(path, page, tests))
     for path in examples():
         put(Path("examples") / f"{path.stem}.md", example_page(path))
-    put(Path("reference/tests.md"), "\n".join(["# Tests that pages cite\n", *tests.values()]))
+    put(Path("reference/tests.md"), "\n".join([TESTS_HEAD, *tests.values()]))
 
 
 def put(page: Path, text: str) -> None:
@@ -95,14 +100,14 @@ def staged_text(path: Path, page: Path, tests: dict[str, str]) -> str:
     text = text.replace("```python\n>>> ", "```pycon\n>>> ")
     if path.name in ("faults.md", "properties.md"):
         text = NUMBERED.sub(r'\1. <span id="number-\1"></span>', text)
-    up = "../" * len(page.parent.parts)
-    return re.sub(
-        r"`(test_\w+)`",
-        lambda match: (
-            f"[{match[0]}]({up}reference/tests.md#{match[1]})" if match[1] in tests else match[0]
-        ),
-        text,
-    )
+    text = TEST.sub(lambda match: cited(match[1], page) if match[1] in tests else match[0], text)
+    return re.sub(r"(#test_\w+\))\s+(?=\[\*)", r"\1 · ", text)  # one behind the other
+
+
+def cited(name: str, page: Path) -> str:
+    """Return a link to the source of a test, with its name, which is a claim, as words."""
+    words = name.removeprefix("test_").replace("_", " ")
+    return f"[*{words}*]({os.path.relpath('reference/tests.md', page.parent)}#{name})"
 
 
 def led(match: re.Match[str], path: Path, page: Path) -> str:

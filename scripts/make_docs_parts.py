@@ -132,11 +132,15 @@ def cited_tests(pages: Iterable[str]) -> dict[str, str]:
     """Return, for each test that a page names, a section that shows its source."""
     wanted = {name for page in pages for name in CITED.findall(page)}
     found = {
-        name: f"## {name} {{ #{name} }}\n\n`{path}`\n\n````python\n{source}\n````\n"
+        name: f"## {_words(name)} {{ #{name} }}\n\n`{path}`\n\n````python\n{source}\n````\n"
         for name, path, source in tests_of(ROOT / "tests")
         if name in wanted
     }
     return dict(sorted(found.items()))
+
+
+def _words(name: str) -> str:
+    return name.removeprefix("test_").replace("_", " ").capitalize()
 
 
 def tests_of(folder: Path) -> Iterator[tuple[str, str, str]]:

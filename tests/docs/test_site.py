@@ -90,6 +90,17 @@ def test_a_link_out_of_docs_is_led_to_the_page_that_shows_the_file() -> None:
         make.led(match, page, Path("understand/masks.md"))
 
 
+def test_a_test_that_a_page_names_is_shown_with_its_source() -> None:
+    make, parts = script("make_docs"), script("make_docs_parts")
+    page = DOCS / "properties.md"
+    tests = parts.cited_tests([page.read_text("utf-8")])
+    text = make.staged_text(page, Path("properties.md"), tests)
+    name = "test_in_an_epoch_each_row_comes_exactly_once"
+    link = f"[*in an epoch each row comes exactly once*](reference/tests.md#{name})"
+    assert link in text and "`test_" not in text
+    assert f"{{ #{name} }}" in tests[name] and f"def {name}(" in tests[name]
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
