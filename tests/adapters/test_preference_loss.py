@@ -181,6 +181,32 @@ def test_a_batch_that_is_all_padding_has_no_answers() -> None:
     assert mismatched_answers(batch)["labels"].shape == (0, 0)
 
 
+@torch.no_grad()
+def test_rows_of_other_sources_beside_pairs_are_no_answers(
+    store: Path, model: TinyModel, tmp_path: Path
+) -> None:
+    text = ["a text of some length " * 9] * 40
+    tokenreel.build(texts=text, out=tmp_path / "text", tokenizer="byte", progress=False)
+    sources = [
+        Source(name="p", path=store, rows="pairs"),
+        Source(name="t", path=tmp_path / "text", rows="packed"),
+    ]
+    recipe = Recipe(sources=sources, mixed_tokenizers=True, **GROUPS)
+    mixed = Tensors((*FIELDS, "answer_labels", "source_ids"))(Feed(recipe).batch(0))
+    is_pair = mixed["source_ids"] == 0
+    assert 0 < int(is_pair.sum()) < 4
+    found = answer_logps(segmented(model, mixed), mixed)
+    pairs = {name: values[is_pair] for name, values in mixed.items()}
+    alone = answer_logps(segmented(model, pairs), pairs)
+    assert len(alone.sums) > 1
+    for one, other in zip(found, alone, strict=True):
+        assert torch.equal(one, other)
+    assert len(dpo_losses(found, alone.sums)) * 2 == len(alone.sums)
+    others = mismatched_answers(mixed)
+    for name, values in mismatched_answers(pairs).items():
+        assert torch.equal(others[name], values), name
+
+
 LABELLED = AnswerLogps(
     sums=torch.tensor([-4.0, -2.0, -3.0], requires_grad=True),
     num_tokens=torch.tensor([2, 1, 1]),

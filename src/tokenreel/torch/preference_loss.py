@@ -49,8 +49,8 @@ class AnswerLogps(NamedTuple):
 def answer_logps(logits: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> AnswerLogps:
     """Return the log-probability of each answer of a batch, packed or padded.
 
-    logits: [B, T, V], or with accumulation [A, B, T, V]. Waits for the device once, for the
-    number of answers.
+    logits: [B, T, V], or with accumulation [A, B, T, V]. What is in no group, as rows of other
+    sources, is left out. Waits for the device once, for the number of answers.
 
     >>> batch = {"labels": torch.tensor([[1, 2, -100, 3]]), "group_ids": torch.tensor([[0] * 4]),
     ...     "loss_weights": torch.tensor([[1.0, 1.0, 0.0, 1.0]]),
@@ -61,15 +61,16 @@ def answer_logps(logits: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> Ans
     ([-4.1589, -2.0794], [1, 2])
     """
     segments = batch["segment_ids"].reshape(-1, batch["segment_ids"].shape[-1])
-    begins = torch.ones_like(segments, dtype=torch.bool)
-    begins[:, 1:] = segments[:, 1:] != segments[:, :-1]
-    begins &= segments > 0
+    is_answer = batch["group_ids"].reshape(segments.shape) >= 0
+    # Slots that begin an answer, and their places among all slots.
+    begins = is_answer.clone()
+    begins[:, 1:] &= segments[:, 1:] != segments[:, :-1]
     first = begins.reshape(-1).nonzero().reshape(-1)
-    # The answer of each slot; padding comes after one, and weighs nothing.
+    # The answer of each slot. What is none counts to the one before it, and weighs nothing.
     owner = (begins.reshape(-1).long().cumsum(0) - 1).clamp(min=0)
+    weights = (batch["loss_weights"].reshape(segments.shape) * is_answer).reshape(-1)
     flat = logits.reshape(-1, logits.shape[-1])
     wide = flat if flat.dtype == torch.float64 else flat.float()
-    weights = batch["loss_weights"].reshape(-1)
     each = -cross_entropy(wide, batch["labels"].reshape(-1), reduction="none") * weights
     # A rank may have rows of padding alone: sums of no answers, whose gradient is zeros everywhere.
     sums = each.new_zeros(len(first)) + (0 if len(first) else 0 * each.sum())
@@ -180,7 +181,9 @@ def mismatched_answers(batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Ten
     segments, labels = (
         padded[name].reshape(-1, padded[name].shape[-1]) for name in ("segment_ids", "labels")
     )
-    row = (segments[:, 0] > 0).nonzero().reshape(-1)  # microbatches may end with rows of padding
+    # Rows of answers; others are padding at the end of a microbatch, or of other sources.
+    is_row = padded["group_ids"][..., 0] >= 0 if "group_ids" in padded else segments[:, 0] > 0
+    row = is_row.reshape(-1).nonzero().reshape(-1)
     # Of each row: how many slots it fills, and the slot whose label is the first of its answer.
     stops = segments[row].sum(1)
     begins = (labels[row] != IGNORED).int().argmax(1)
