@@ -16,7 +16,8 @@ from tests.feed.making import recipe_of, write_store
 
 import tokenreel
 from tokenreel import Feed, Phase, Source, StoreWriter, open_store
-from tokenreel.errors import ConfigError, DamageError, FormatError
+from tokenreel.canonical import digest
+from tokenreel.errors import ConfigError, DamageError, FormatError, TokenreelError
 from tokenreel.feed.batch import Batch
 from tokenreel.inspect.comparison import Comparison, compare
 from tokenreel.inspect.first_step import find_first_step
@@ -548,6 +549,44 @@ def test_a_state_that_was_edited_is_refused(stores: Path, tmp_path: Path) -> Non
         open_target(path)
     with pytest.raises(ConfigError, match="cannot be read"):
         open_target(tmp_path / "gone.json")
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+JSON = st.recursive(SCALARS, lambda v: st.lists(v) | st.dictionaries(st.text(), v), max_leaves=4)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_a_state_with_anything_in_it_is_compared_or_refused(
+    stores: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Fields are replaced or removed, and the fingerprint is made to fit."""
+    feed = Feed(recipe_of(source(stores, "one", "one"), source(stores, "two", "two")))
+    state = json.loads(json.dumps(feed.state_dict()))
+    place: Any = data.draw(st.sampled_from((state, state["identity"], state["identity"]["recipe"])))
+    if place is not state and data.draw(st.booleans()):
+        place = data.draw(st.sampled_from(state["identity"]["recipe"]["sources"]))
+    key = data.draw(st.sampled_from(sorted(place)))
+    if data.draw(st.booleans()):
+        del place[key]
+    else:
+        place[key] = data.draw(JSON)
+    if "fingerprint" in state and "identity" in state and place is not state:
+        state["fingerprint"] = digest_or_none(state["identity"])
+    path = tmp_path_factory.getbasetemp() / "fuzzed.json"
+    path.write_text(json.dumps(state))
+    try:
+        found = compare(feed, open_target(path), max_steps=2)
+    except TokenreelError:
+        return
+    assert json.dumps(found.as_dict())
+
+
+def digest_or_none(value: object) -> str | None:
+    try:
+        return digest(value)
+    except ValueError:
+        return None
 
 
 def stream_state(tmp_path: Path, name: str, *, steps: int, **data: Any) -> SavedStream:

@@ -197,7 +197,7 @@ def feed_of_state(saved: SavedFeed, stores: Sequence[Store]) -> Feed:
         )
     try:
         feed = Feed(_recipe_of_state(saved, paths))
-    except (TypeError, ValueError) as error:  # a key or a value that this version does not know
+    except (TypeError, ValueError, LookupError, AttributeError) as error:  # of another version
         raise _unknown_recipe(saved, str(error)) from error
     if feed.fingerprint != saved.fingerprint:
         raise _unknown_recipe(saved, "other versions of rows or orders")
