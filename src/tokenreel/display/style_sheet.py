@@ -44,19 +44,34 @@ def _short(css: str) -> str:
 @cache
 def notebook_style() -> str:
     """Return the style of everything that is drawn in a notebook; it touches nothing else there."""
-    text = (files("tokenreel.display") / "chips.css").read_text("utf-8")
-    palettes, chips = text.split(CHIPS_BEGIN)
-    light, dark, *_ = re.findall(r"\{([^{}]*--paper:[^{}]*)\}", palettes)
     own = (files("tokenreel.display") / "notebook.css").read_text("utf-8")
-    rules = [
+    return f"<style>{notebook_palette()}{_short(_renamed(_parts()[1]) + own)}</style>"
+
+
+@cache
+def notebook_palette() -> str:
+    """Return the palette for whatever is inside `.tokenreel`, in the theme of the notebook."""
+    light, dark, *_ = re.findall(r"\{([^{}]*--paper:[^{}]*)\}", _parts()[0])
+    rules = (
         f"{CARD}{{{light}}}",
         f"@media (prefers-color-scheme: dark){{{CARD}{{{dark}}}}}",
         f"{_below(SAID_LIGHT)}{{{light} color-scheme: light;}}",
         f"{_below(SAID_DARK)}{{{dark} color-scheme: dark;}}",
-        _renamed(CHIPS_BEGIN + chips),
-        own,
-    ]
-    return f"<style>{_short(''.join(rules))}</style>"
+    )
+    return _short("".join(rules))
+
+
+@cache
+def shadow_style() -> str:
+    """Return the look of chips without a palette, for a tree of its own inside `.tokenreel`."""
+    return _short(_parts()[1])
+
+
+def _parts() -> tuple[str, str]:
+    """Return chips.css in two: palettes, and chips."""
+    text = (files("tokenreel.display") / "chips.css").read_text("utf-8")
+    palettes, chips = text.split(CHIPS_BEGIN)
+    return palettes, CHIPS_BEGIN + chips
 
 
 def _below(themes: Sequence[str]) -> str:

@@ -26,7 +26,8 @@ from tokenreel.feed.denominators import Denominators
 from tokenreel.feed.prefetch import checked_threads
 from tokenreel.feed.recipe import Given, recipe_of
 from tokenreel.feed.run_end import Ending, beyond, find_ending
-from tokenreel.feed.shown_batch import ShownBatch, load_tokenizer
+from tokenreel.feed.share_curve import rows_before
+from tokenreel.feed.shown_batch import ShownBatch, show_batch
 from tokenreel.feed.shown_feed import feed_html, told_feed
 from tokenreel.feed.sources import check_tokenizers, deal_rows, open_source, order_rows, plan_rows
 from tokenreel.feed.state import Change, check_room, check_state, make_state, named_changes
@@ -279,14 +280,8 @@ class Feed:
         """Return how many epochs of each source come before a step."""
         if step < 0:
             raise ConfigError("bad step", expected=">= 0", actual=step)
-        position = step * self.recipe.global_batch_size
-        if self.deal.num_rows is not None:
-            position = min(position, self.deal.num_rows)
-        counts = self.order.counts(position)
-        return {
-            source.name: int(count) / plan.num_rows
-            for source, plan, count in zip(self.recipe.sources, self.plans, counts, strict=True)
-        }
+        parts = zip(self.recipe.sources, self.plans, rows_before(self, step), strict=True)
+        return {source.name: int(count) / plan.num_rows for source, plan, count in parts}
 
     def explain(
         self,
@@ -319,11 +314,24 @@ class Feed:
         A tokenizer other than that of the stores is refused.
         """
         batch = self.batch(step, rank=rank, world_size=world_size)
-        if tokenizer is not None:
-            tokenizer = load_tokenizer(tokenizer)
-            self.check_tokenizer(tokenizer.fingerprint)
-        names = [source.name for source in self.recipe.sources]
-        return ShownBatch(batch=batch, tokenizer=tokenizer, rows=rows, tokens=tokens, sources=names)
+        return show_batch(self, batch, tokenizer=tokenizer, rows=rows, tokens=tokens)
+
+    def widget(
+        self,
+        step: int | None = None,
+        *,
+        tokenizer: str | PathLike[str] | Tokenizer | None = None,
+        force_tokenizer: bool = False,
+        rows: int = 8,
+    ) -> Any:
+        """Return a widget for notebooks: a slider over the steps, and rows of one as chips.
+
+        It begins at `step`, or where the feed stands, and needs the extra `widget`. Without a
+        tokenizer that of the stores is taken, where it is found.
+        """
+        from tokenreel.view.widget import batch_widget  # which is made of feeds
+
+        return batch_widget(self, step, tokenizer=tokenizer, force=force_tokenizer, rows=rows)
 
     def check_tokenizer(self, fingerprint: str) -> None:
         """Raise MismatchError unless all stores are of the tokenizer with this fingerprint.

@@ -19,6 +19,7 @@ from tokenreel.display import count_of, drawn_or_none, few, never_raising
 if TYPE_CHECKING:
     from tokenreel.display.token_chips import Chip
     from tokenreel.feed.batch import Batch
+    from tokenreel.feed.feed import Feed
     from tokenreel.text.tokenizers import Tokenizer
     from tokenreel.text.tokenizers.id_texts import IdTexts
 
@@ -205,3 +206,19 @@ class ShownBatch:
                 begins=segments[first] > 1 and first in begins,
                 told=f"{told}, weight {weight:g}" if weight > 0 else f"{told}, context",
             )
+
+
+def show_batch(
+    feed: Feed,
+    batch: Batch,
+    *,
+    tokenizer: str | PathLike[str] | Tokenizer | None,
+    rows: int,
+    tokens: int,
+) -> ShownBatch:
+    """Show a batch of a feed: by the names of its sources, and no tokenizer but that of them."""
+    loaded = None if tokenizer is None else load_tokenizer(tokenizer)
+    if loaded is not None:
+        feed.check_tokenizer(loaded.fingerprint)
+    names = [source.name for source in feed.recipe.sources]
+    return ShownBatch(batch=batch, tokenizer=loaded, rows=rows, tokens=tokens, sources=names)
