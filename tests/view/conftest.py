@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     chats = write_lines(folder / "chats.jsonl", CHATS)
     pairs = write_lines(folder / "pairs.jsonl", PAIRS)
     prompts = write_lines(folder / "prompts.jsonl", PROMPTS)
-    common = {"tokenizer": "byte", "workers": 1}
+    common: dict[str, Any] = {"tokenizer": "byte", "workers": 1}
     tokenreel.build(texts, out=folder / "texts", shard_size=600, id_key="id", **common)
     tokenreel.build(chats, out=folder / "chats", chat=True, **common)
     tokenreel.build(pairs, out=folder / "pairs", pairs=True, **common)

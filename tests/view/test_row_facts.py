@@ -134,7 +134,7 @@ def test_a_border_of_shards_alone_parts_no_segment(tmp_path: Path) -> None:
     with StoreWriter(tmp_path / "giant", vocab_size=999, shard_bytes=1024) as writer:
         writer.add(np.arange(3000) % 999)
     for rows in ("windows", "packed"):
-        source = Source(name="s", path=tmp_path / "giant", rows=rows, shuffle=False)  # type: ignore[arg-type]
+        source = Source(name="s", path=tmp_path / "giant", rows=rows, shuffle=False)
         feed = Feed(Recipe(seq_len=1000, global_batch_size=2, sources=[source]))
         assert len(feed.plans[0].split.shards) > 4
         (part,) = row_facts(subject_of(feed, title="s"), 0, 1)["segments"]

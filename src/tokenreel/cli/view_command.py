@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     if not 0 <= args.port <= MAX_PORT:
         raise ConfigError("bad port", expected=f"0 to {MAX_PORT:,}", actual=args.port)
     if args.rows is not None and args.export is None:
-        raise ConfigError("rows are chosen for an export alone", remedy="give export as well")
+        raise ConfigError("rows are chosen for an export alone", remedy="name the file: export=…")
     subjects = open_subjects(
         [args.target, args.second] if args.second is not None else [args.target],
         overrides=args.set,

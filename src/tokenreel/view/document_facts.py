@@ -79,6 +79,7 @@ def token_facts(
     start = min(start, length)
     stop = max(min(length if stop is None else stop, length, start + LARGEST_RANGE), start)
     low, high = max(start - MOST_IDS, 0), min(stop + MOST_IDS, length)
+    check_files(split, first + low, first + high)
     ids = split.read(first + low, first + high).tolist()
     texts, controls = token_texts(subject, store, ids)
     inside = slice(start - low, stop - low)
@@ -90,6 +91,17 @@ def token_facts(
         "weights": _weights(split, first + start, first + stop, turns).tolist(),
         "controls": [low + place for place in controls if start <= low + place < stop],
     }
+
+
+def check_files(split: Split, start: int, stop: int) -> None:
+    """Raise DamageError if a file with tokens start to stop was cut off since it was opened.
+
+    Who reads a mapped file behind its end is killed by a signal, and the page with it.
+    """
+    first = int(np.searchsorted(split.token_starts, start, side="right")) - 1
+    last = int(np.searchsorted(split.token_starts, stop))
+    for shard in split.shards[max(first, 0) : last]:
+        shard.check_sizes()
 
 
 def _weights(split: Split, start: int, stop: int, turns: np.ndarray | None) -> np.ndarray:

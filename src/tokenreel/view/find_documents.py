@@ -23,7 +23,7 @@ from tokenreel.store.shard import Shard
 from tokenreel.store.split import Split
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.tokenizers.id_texts import IdTexts
-from tokenreel.view.document_facts import source_split
+from tokenreel.view.document_facts import check_files, source_split
 from tokenreel.view.subject import Subject
 
 MOST_FOUND = 200
@@ -153,6 +153,7 @@ def _scanned(
         overlap = min(4 * len(pattern.pattern), CHUNK_TOKENS // 2)
         for start in range(first, last, CHUNK_TOKENS):
             begin = max(start - overlap, first)
+            check_files(split, begin, min(start + CHUNK_TOKENS, last))
             ids = split.read(begin, min(start + CHUNK_TOKENS, last)).tolist()
             words = [word or "" for word in texts.of(ids)]
             text = "".join(words)

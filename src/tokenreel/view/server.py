@@ -3,42 +3,36 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from tokenreel.errors import ConfigError, MissingExtraError, TokenreelError
 from tokenreel.view.answers import Answers, NoAnswerError
-from tokenreel.view.guards import App, Guards, error_json
+from tokenreel.view.guards import App, Guards, Receive, Scope, Send, error_json
 from tokenreel.view.page_files import INDEX, page_files
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-logger = logging.getLogger(__name__)
 MOST_FIELDS = 20  # parameters of a request
 
 
 def make_app(answers: Answers, *, token: str, host: str, port: int) -> App:
     """Return the app of a page; only those who know the token are answered."""
     try:
-        from starlette.applications import Starlette
-        from starlette.routing import Route
+        import starlette  # noqa: F401
     except ImportError as error:
         raise MissingExtraError("starlette", extra="view", purpose="the viewer") from error
     pages = _Pages(answers)
-    app = Starlette(
-        routes=[
-            Route("/", pages.index),
-            Route("/static/{name}", pages.file),
-            Route("/api/search", pages.search),
-            Route("/api/{path:path}", pages.answer),
-            Route("/{path:path}", pages.nothing),
-        ]
-    )
-    app.router.redirect_slashes = False
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        from starlette.requests import Request
+
+        response = await pages.respond(Request(scope, receive), scope["path"].removeprefix("/"))
+        await response(scope, receive, send)
+
     return Guards(app, token=token, host=host, port=port)
 
 
@@ -48,28 +42,38 @@ class _Pages:
     def __init__(self, answers: Answers) -> None:
         self._answers, self._files = answers, page_files()
 
-    async def index(self, request: Request) -> Response:
-        return self._file(INDEX)
+    async def respond(self, request: Request, path: str) -> Response:
+        """Return the response to a path, which begins behind the token."""
+        if path == "api/search":
+            return await self._search(request)
+        if path.startswith("api/"):
+            return await self._answer(request, path)
+        return self._file(INDEX if path == "" else path.removeprefix("static/"), path)
 
-    async def file(self, request: Request) -> Response:
-        return self._file(request.path_params["name"])
-
-    def _file(self, name: str) -> Response:
+    def _file(self, name: str, path: str) -> Response:
+        """Return a file of the page: one of a fixed list, whatever the name."""
         from starlette.responses import Response
 
-        file = self._files.get(name)
-        if file is None:
-            return _nothing(name)
-        return Response(file.content, media_type=file.media_type)
+        is_page = path in ("", f"static/{name}")
+        if name not in self._files or not is_page:
+            return _nothing(path)
+        return Response(self._files[name].content, media_type=self._files[name].media_type)
 
-    async def nothing(self, request: Request) -> Response:
-        return _nothing(request.url.path)
+    async def _answer(self, request: Request, path: str) -> Response:
+        """Return an answer, made in a thread; errors in their five parts."""
+        from starlette.concurrency import run_in_threadpool
 
-    async def answer(self, request: Request) -> Response:
-        path = f"api/{request.path_params['path']}"
-        return await _answered(lambda: self._answers.answer(path, _parameters(request)), path)
+        def encoded() -> bytes:
+            return _encoded(self._answers.answer(path, _parameters(request)))
 
-    async def search(self, request: Request) -> Response:
+        try:
+            return _response(await run_in_threadpool(encoded))
+        except NoAnswerError:
+            return _nothing(path)
+        except TokenreelError as error:
+            return _json(_told(error), status=_status(error))
+
+    async def _search(self, request: Request) -> Response:
         """Answer with a line for everything that is found, until the one who asked is gone."""
         from starlette.concurrency import run_in_threadpool
         from starlette.responses import StreamingResponse
@@ -95,21 +99,6 @@ async def _lines(found: Iterator[dict[str, Any]]) -> AsyncIterator[bytes]:
         close = getattr(found, "close", None)
         if close is not None:
             close()
-
-
-async def _answered(answer: Callable[[], Any], path: str) -> Response:
-    """Answer with what a function returns, made in a thread; errors in their five parts."""
-    from starlette.concurrency import run_in_threadpool
-
-    def encoded() -> bytes:
-        return _encoded(answer())
-
-    try:
-        return _response(await run_in_threadpool(encoded))
-    except NoAnswerError:
-        return _nothing(path)
-    except TokenreelError as error:
-        return _json(_told(error), status=_status(error))
 
 
 def _parameters(request: Request) -> list[tuple[str, str]]:

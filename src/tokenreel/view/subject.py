@@ -92,7 +92,7 @@ def open_subjects(
         targets.append(open_target(path, overrides=overrides if is_last else (), **given))
     _refuse_unused(targets, overrides, given, paths[-1])
     known = [*(open_store(path) for path in stores), *_stores_of(targets)]
-    return [
+    subjects = [
         subject_of(
             feed_of_state(target, known) if isinstance(target, SavedFeed) else target,
             title=Path(path).absolute().name,
@@ -101,6 +101,10 @@ def open_subjects(
         )
         for target, path in zip(targets, paths, strict=True)
     ]
+    if len({subject.kind for subject in subjects}) > 1:
+        kinds = " and a ".join(subject.kind.replace("_", " ") for subject in subjects)
+        raise ConfigError(f"a {kinds} have nothing to compare", remedy="name two of a kind")
+    return subjects
 
 
 def _stores_of(targets: Sequence[Target]) -> list[Store]:
