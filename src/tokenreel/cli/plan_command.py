@@ -10,10 +10,10 @@ from tokenreel.cli.plan_drawing import draw
 from tokenreel.cli.plan_page import check_report, write_plan_page
 from tokenreel.cli.recipe_option import add_recipe, open_feed
 from tokenreel.feed.feed import Feed
+from tokenreel.feed.share_curve import rows_before
 from tokenreel.inspect.exposure import (
     MOST_EPOCHS,
     phases,
-    rows_before,
     showings,
     step_of_epoch,
     warnings_of,

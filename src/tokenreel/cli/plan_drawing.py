@@ -17,7 +17,8 @@ from rich.text import Text
 from tokenreel.cli.output import columns_table, count, printable, short_count
 from tokenreel.cli.token_drawing import QUIET, STYLES, WARNING, has_colour, hue_style
 from tokenreel.feed.feed import Feed
-from tokenreel.inspect.exposure import MOST_EPOCHS, share_curve
+from tokenreel.feed.share_curve import drawn_steps, share_curve
+from tokenreel.inspect.exposure import MOST_EPOCHS
 
 MOST_SOURCES = 16  # so many are drawn one by one in a phase; the smaller ones are added up
 MOST_WARNINGS = 8
@@ -192,12 +193,9 @@ def _endless_line(shown: dict[str, Any], source: dict[str, Any]) -> tuple[str, .
 
 def _draw_shares(console: Console, feed: Feed, facts: dict[str, Any]) -> None:
     """Plot the shares over the steps: a line of bars for each source, from 0 to the largest."""
-    stop = facts["steps"]
+    stop = drawn_steps(feed)
     if stop == 0:
         return
-    if stop is None:  # some way into the last phase
-        last = facts["phases"][-1]
-        stop = max(10, (last["start_step"] + last["ramp_steps"]) * 5 // 4)
     names = [_clipped(source["name"]) for source in facts["sources"]]
     width = max(map(len, names))
     borders, shares = share_curve(feed, stop_step=stop, columns=max(10, console.width - width - 19))

@@ -14,6 +14,7 @@ import numpy as np
 
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe
+from tokenreel.feed.share_curve import rows_before
 from tokenreel.order.mixture import Mixture
 
 MOST_EPOCHS = 4  # text that is shown more often than about so many times teaches less and less
@@ -41,14 +42,6 @@ def stretches(recipe: Recipe, num_steps: int | None) -> list[Stretch]:
         for start, stop in pairwise(borders)
         if start is not None
     ]
-
-
-def rows_before(feed: Feed, step: int) -> np.ndarray:
-    """Return how many rows of each source come before a step, int64 [S]."""
-    position = step * feed.recipe.global_batch_size
-    if feed.deal.num_rows is not None:  # the last step of an evaluation may have fewer rows
-        position = min(position, feed.deal.num_rows)
-    return feed.order.counts(position)
 
 
 def showings(feed: Feed, rows: np.ndarray) -> list[dict[str, Any]]:
@@ -101,30 +94,6 @@ def _settled(feed: Feed, stretch: Stretch) -> list[dict[str, Any]]:
         {"name": source.name, **unknown, "share": float(share)}
         for source, share in zip(feed.recipe.sources, shares, strict=True)
     ]
-
-
-def share_curve(
-    feed: Feed, *, start_step: int = 0, stop_step: int, columns: int
-) -> tuple[list[int], np.ndarray]:
-    """Return borders of equal stretches of steps, and each source's share in their middles.
-
-    As many stretches as there are columns or steps; shares float64 [S, stretches], as they are
-    scheduled: what a few rows have in fact is that, rounded to whole rows.
-    """
-    num_steps = stop_step - start_step
-    number = max(1, min(columns, num_steps))
-    borders = [start_step + num_steps * k // number for k in range(number + 1)]
-    return borders, np.stack([_shares(feed, *ends) for ends in pairwise(borders)], axis=1)
-
-
-def _shares(feed: Feed, start: int, stop: int) -> np.ndarray:
-    """Return the shares in the middle of some steps, float64 [S]."""
-    middle = (start + stop) * feed.recipe.global_batch_size // 2
-    shares = feed.order.shares_at(middle)
-    if shares is not None:
-        return shares
-    rows = rows_before(feed, stop) - rows_before(feed, start)  # one source after the other
-    return rows / max(int(rows.sum()), 1)
 
 
 def warnings_of(feed: Feed) -> list[str]:

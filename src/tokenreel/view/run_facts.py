@@ -11,7 +11,8 @@ from typing import Any
 
 import tokenreel
 from tokenreel.feed.feed import Feed
-from tokenreel.inspect.exposure import rows_before, share_curve, step_of_epoch
+from tokenreel.feed.share_curve import rows_before, share_curve
+from tokenreel.inspect.exposure import step_of_epoch
 from tokenreel.text.turns import ROLES
 from tokenreel.view.subject import Subject
 

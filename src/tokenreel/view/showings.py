@@ -15,8 +15,9 @@ import numpy as np
 
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
+from tokenreel.feed.share_curve import rows_before
 from tokenreel.feed.trace import Hit, Searched, searched_steps
-from tokenreel.inspect.exposure import rows_before, step_of_epoch
+from tokenreel.inspect.exposure import step_of_epoch
 from tokenreel.view.document_facts import source_split
 from tokenreel.view.subject import Subject
 
