@@ -435,6 +435,19 @@ def test_microbatches_do_not_hide_a_difference(stores: Path) -> None:
     assert rows == expected.tolist() and not all(rows)
 
 
+@pytest.mark.parametrize("passes", [None, 1])
+def test_a_large_step_is_compared_some_rows_at_a_time_with_the_same_result(
+    stores: Path, monkeypatch: pytest.MonkeyPatch, passes: int | None
+) -> None:
+    options: dict[str, Any] = {"global_batch_size": 32, "passes": passes}
+    a = Feed(recipe_of(source(stores, "one", "one"), **options))
+    b = Feed(recipe_of(source(stores, "one", "changed"), **options))
+    whole = compare_step(a, b, 0)
+    monkeypatch.setattr("tokenreel.inspect.step_comparison.SLOTS_AT_ONCE", 5 * 8)
+    assert compare_step(a, b, 0).as_dict() == whole.as_dict()
+    assert len(whole.rows) == 32 and not whole.is_same
+
+
 def test_sources_are_compared_by_name_not_by_number(stores: Path) -> None:
     both = [source(stores, "one", "one", weight=0.5), source(stores, "two", "two", weight=0.5)]
     a, b = Feed(recipe_of(*both)), Feed(recipe_of(*reversed(both)))

@@ -18,6 +18,7 @@ from tokenreel.feed.trace import check_number
 from tokenreel.inspect.unchanged import Pairing, pair_sources
 
 SLOTS = ("input_ids", "labels", "loss_weights", "segment_ids", "position_ids")
+SLOTS_AT_ONCE = 2**20  # some 60 MB for both sides
 GROUPS = ("group_ids", "answer_labels")  # where some rows are pairs
 
 
@@ -90,7 +91,7 @@ class StepComparison:
 
 
 def compare_step(a: Feed, b: Feed, step: int) -> StepComparison:
-    """Compare the batches that two feeds make of a step, all rows of it.
+    """Compare the batches that two feeds make of a step, all rows of it, some rows at a time.
 
     A step that neither feed has is refused as `feed.batch` refuses it.
     """
@@ -98,9 +99,22 @@ def compare_step(a: Feed, b: Feed, step: int) -> StepComparison:
     why = shapes_differ(a, b) or ends_before(a, b, step)
     if why is not None:
         return StepComparison(step=step, rows=[], why=why)
-    extra = wanted_extra(a, b)
-    one, other = a.batch(step, extra=extra), b.batch(step, extra=extra)
-    return StepComparison(step=step, rows=compare_rows(a, b, one, other))
+    extra, size = wanted_extra(a, b), a.recipe.global_batch_size
+    counts = [feed.deal.num_rows_in(step) for feed in (a, b)]
+    # Whole where groups are numbered through the batch, or rows only fill it up in one of them.
+    is_whole = GROUPS[0] in extra or counts[0] != counts[1]
+    at_once = size if is_whole else max(SLOTS_AT_ONCE // a.recipe.seq_len, 1)
+    if is_whole or counts[0] <= at_once:
+        one, other = a.batch(step, extra=extra), b.batch(step, extra=extra)
+        return StepComparison(step=step, rows=compare_rows(a, b, one, other))
+    rows: list[RowComparison] = []
+    for start in range(0, counts[0], at_once):
+        seats = np.arange(start, min(start + at_once, counts[0]))
+        one, other = a.rows(step, seats, extra=extra), b.rows(step, seats, extra=extra)
+        rows += compare_rows(a, b, one, other, first=start)
+    filling = range(counts[0], size)
+    rows += [RowComparison(row=row, sources=(None, None), differing={}) for row in filling]
+    return StepComparison(step=step, rows=rows)
 
 
 def shapes_differ(a: Feed, b: Feed) -> str | None:
@@ -127,27 +141,29 @@ def wanted_extra(a: Feed, b: Feed) -> tuple[str, ...]:
     return (*(GROUPS if "pairs" in kinds else ()), *(("records",) if "prompts" in kinds else ()))
 
 
-def compare_rows(a: Feed, b: Feed, one: Batch, other: Batch) -> list[RowComparison]:
-    """Compare two batches of as many rows, row by row."""
+def compare_rows(
+    a: Feed, b: Feed, one: Batch, other: Batch, *, first: int = 0
+) -> list[RowComparison]:
+    """Compare two batches of as many rows, row by row; the first has this number."""
     pairing, seq_len = pair_sources(a, b), a.recipe.seq_len
     names = [*(source.name for source in a.recipe.sources), None]
     others = [*(source.name for source in b.recipe.sources), None]
     unequal = _unequal_slots(one, other, seq_len)
-    first, second = one.source_ids.reshape(-1), other.source_ids.reshape(-1)
+    mine, its = one.source_ids.reshape(-1), other.source_ids.reshape(-1)
     rows = []
-    for row in range(len(first)):
-        sources = names[first[row]], others[second[row]]
+    for row in range(len(mine)):
+        sources = names[mine[row]], others[its[row]]
         differing = {
             name: _differing(_rows(one, name, seq_len)[row], _rows(other, name, seq_len)[row])
             for name in unequal
             if unequal[name][row]
         }
-        if first[row] != pairing.number_in_a[second[row]]:
+        if mine[row] != pairing.number_in_a[its[row]]:
             differing["source"] = _whole(*sources)
         records = [_flat(batch.records)[row] if batch.records else None for batch in (one, other)]
         if records[0] != records[1]:
             differing["records"] = _whole(*records)
-        rows.append(RowComparison(row=row, sources=sources, differing=differing))
+        rows.append(RowComparison(row=first + row, sources=sources, differing=differing))
     return rows
 
 
