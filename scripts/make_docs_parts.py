@@ -17,7 +17,6 @@ CITED = re.compile(r"`(test_\w+)`")
 
 def command_line() -> str:
     """Return the help of every command, as the command prints it."""
-    os.environ["COLUMNS"] = "92"  # argparse fills lines to the width of the terminal
     from tokenreel.cli.main import GROUPS, full_parser
 
     commands = next(
@@ -29,9 +28,21 @@ def command_line() -> str:
     for group, names in GROUPS.items():
         lines.append(f"## {group[0].upper()}{group[1:]}\n")
         for name, meaning in names.items():
-            told = commands[name].format_help().rstrip()
+            told = _help(commands[name])
             lines.append(f"### tokenreel {name}\n\n{meaning}\n\n```text\n{told}\n```\n")
     return "\n".join(lines)
+
+
+def _help(parser: argparse.ArgumentParser) -> str:
+    """Return a command's help, whose lines argparse fills to the width of the terminal."""
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "92"
+    try:
+        return parser.format_help().rstrip()
+    finally:
+        del os.environ["COLUMNS"]
+        if before is not None:
+            os.environ["COLUMNS"] = before
 
 
 def settings_table(kind: Any) -> str:
