@@ -2,7 +2,7 @@
 
 const START = {
   view: "", step: 0, row: null, slot: null, open: "", colour: "loss", ranks: 1, rank: null,
-  from: null, to: null, source: null, document: null, store: null, split: null, target: 0,
+  from: null, to: null, source: null, document: null, token: null, store: null, split: null, target: 0,
 };
 const WORDS = new Set(["view", "open", "colour"]); // all others are numbers
 const COALESCE_MS = 700; // steps of one winding are one entry of the history

@@ -54,7 +54,7 @@ export class BatchView {
 
   /** Follow the address. Steps that come faster than answers are left out, the last one never. */
   move(now, before) {
-    const data = (state) => state && [state.step, state.ranks, state.target].join();
+    const data = (state) => state && [state.step, state.ranks, state.target, state.token].join();
     this.bar.update(now);
     if (now.row !== null && (now.row !== before?.row || now.slot !== before.slot)) this.wantsReveal = true;
     if (data(now) !== data(before)) return this.load();
@@ -93,6 +93,7 @@ export class BatchView {
       this.draw();
       this.mark(here());
       if (this.wantsReveal) this.reveal(here());
+      if (here().token !== null) this.seek(here());
       this.lookAhead(step, ranks, target);
     } catch (trouble) {
       this.fail(trouble);
@@ -103,6 +104,16 @@ export class BatchView {
         this.load();
       }
     }
+  }
+
+  // Go to the slot that shows a token of a document: where a document is shown is told by its tokens.
+  async seek({ row, source, document, token }) {
+    const nowhere = { source: null, document: null, token: null };
+    if (row === null || row >= this.summary.rows.length) return go(nowhere, { replace: true });
+    const segments = await this.slotsOf(row).segments();
+    const found = segments.find((one) =>
+      one.source === source && one.document === document && one.from <= token && token < one.to);
+    return go({ ...nowhere, slot: found ? found.start + token - found.from : null }, { replace: true });
   }
 
   firstRow() {

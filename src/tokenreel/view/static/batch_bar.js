@@ -48,6 +48,7 @@ function rankParts(about, { ranks, rank }) {
   const field = make("input", {
     type: "number", min: 1, max: about.batch_rows, value: ranks, "aria-label": "Number of ranks", class: "small",
     onchange: (event) => {
+      if (event.target.value === "") event.target.value = here().ranks;
       const number = Math.max(1, Math.min(about.batch_rows, Math.trunc(Number(event.target.value)) || 1));
       go({ ranks: number, rank: here().rank < number ? here().rank : null });
     },

@@ -183,7 +183,8 @@ export function hitList(answer, most) {
   const list = make("div", { class: "hits" });
   const show = (hits) => {
     for (const hit of hits) {
-      const state = { view: "batch", step: hit.step, row: hit.row, slot: hit.start, from: null, to: null };
+      const place = { source: answer.source, document: answer.document, token: hit.start };
+      const state = { view: "batch", step: hit.step, row: hit.row, slot: null, from: null, to: null, ...place };
       const isHere = hit.step === here().step && hit.row === here().row;
       list.append(make("a", {
         class: "hit", href: linkTo(state), text: `step ${grouped(hit.step)} · row ${hit.row}`, "aria-current": isHere ? "true" : null,

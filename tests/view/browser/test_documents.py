@@ -1,0 +1,150 @@
+"""Documents, where they are shown, the search for them, and the stores they lie in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+from tests.view.browser.driving import Page
+
+
+def test_a_chat_is_shown_as_the_conversation_it_is(page: Page) -> None:
+    page.open("view=document&source=1&document=3")
+    facts = page.served.answer("api/document/1/3")
+    roles = [turn["role"] for turn in facts["turns"]]
+    assert [text.removesuffix("trained") for text in page.texts(".turn .role")] == roles
+    assert page.texts(".trained-turn .role") == ["assistanttrained"]
+    trained = sum(weight > 0 for weight in facts["weights"])
+    assert page.count(".document-text .chip.trained") == trained
+    assert facts["provenance"] in page.find(".document-panel").text
+
+
+def test_where_a_document_is_shown_is_a_list_of_links_there(page: Page) -> None:
+    page.open("step=57&row=1&slot=3")
+    page.wait("return document.querySelector('.hits .hit')")
+    segment = page.served.answer("api/step/57/row/1", start=0, stop=192)["segments"][0]
+    hits = page.served.answer(f"api/where/{segment['source']}/{segment['document']}")["hits"]
+    hit = next(hit for hit in hits if hit["step"] != 57)
+    link = next(
+        element
+        for element in page.driver.find_elements("css selector", ".hits .hit")
+        if element.text == f"step {hit['step']} · row {hit['row']}"
+    )
+    page.js("arguments[0].scrollIntoView({block: 'center'})", link)
+    link.click()
+    page.shows_step(hit["step"])
+    page.wait("return document.querySelector('.chip.selected')")
+    shown = page.served.answer(f"api/step/{hit['step']}/row/{hit['row']}", start=0, stop=192)
+    there = next(
+        part["start"] + hit["start"] - part["from"]
+        for part in shown["segments"]
+        if part["document"] == segment["document"] and part["from"] <= hit["start"] < part["to"]
+    )
+    page.wait_for(lambda: page.state.get("slot") == str(there))
+    assert page.state["row"] == str(hit["row"])
+
+
+def test_the_link_to_the_whole_document_leads_there_and_back(page: Page) -> None:
+    page.open("step=57&row=1&slot=3")
+    segment = page.served.answer("api/step/57/row/1", start=0, stop=192)["segments"][0]
+    page.click(".panel a.more")
+    page.wait_for(lambda: f"document {segment['document']} of" in page.find(".page-title").text)
+    page.press("n")
+    page.wait_for(lambda: page.state["document"] == str(segment["document"] + 1))
+    page.press("p")
+    page.wait_for(lambda: page.state["document"] == str(segment["document"]))
+    page.driver.back()
+    page.driver.back()
+    page.driver.back()
+    page.shows_step(57)
+
+
+def search(page: Page, words: str) -> None:
+    page.press("/", words, Keys.ENTER)
+    page.wait("return /found/.test(document.querySelector('.found-head').textContent)")
+    page.wait("return document.querySelector('.found-head button').hidden")
+
+
+@pytest.mark.parametrize(
+    ("words", "document"),
+    [("Story 17.", 17), ("23", 23), ("chats.jsonl:8", 7)],
+    ids=["text", "number", "provenance"],
+)
+def test_search_finds_by_text_number_and_provenance(page: Page, words: str, document: int) -> None:
+    page.open()
+    search(page, words)
+    assert page.texts(".found-name b")[0] == f"document {document}"
+    page.press(Keys.ARROW_DOWN, Keys.ENTER)
+    page.wait_for(lambda: page.state.get("document") == str(document))
+    page.wait_for(lambda: f"document {document}" in page.find(".page-title").text)
+
+
+def test_a_found_text_is_marked_and_the_document_opens_at_it(page: Page) -> None:
+    page.open()
+    search(page, "story 41.")  # letters are found in upper and lower case
+    assert page.texts(".snippet mark") == ["Story 41."]
+    page.click(".found-hit")
+    page.wait("return document.querySelector('.document-text .chip.selected')")
+
+
+def test_a_search_without_hits_says_so_and_escape_closes_it(page: Page) -> None:
+    page.open()
+    search(page, "no document has these words")
+    assert page.find(".found-head").text == "no document found"
+    page.press(Keys.ESCAPE)
+    page.wait("return document.querySelector('.found').hidden")
+
+
+def test_a_search_is_stopped_by_its_button(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = []
+
+    def endless(query: object) -> Iterator[dict]:
+        try:
+            while True:
+                yield {"progress": 0.25}
+        finally:
+            ended.append(query)
+
+    monkeypatch.setattr(page.served.answers, "search", endless, raising=False)
+    page.open()
+    page.press("/", "reel", Keys.ENTER)
+    page.wait("return /25 %/.test(document.querySelector('.found-head').textContent)")
+    page.click(".found-head button")
+    page.wait("return /^stopped/.test(document.querySelector('.found-head').textContent)")
+    page.wait_for(lambda: ended)  # the server has ended it too
+
+
+def test_the_store_shows_splits_shards_lengths_tokenizer_report_and_samples(page: Page) -> None:
+    page.open("view=store&store=1")
+    facts = page.served.answer("api/store/1")
+    words = page.find("#main").text
+    split = facts["splits"][0]
+    assert f"{split['documents']:,} documents" in words
+    assert f"{split['tokens']:,} tokens" in words
+    assert split["shards"][0]["name"] in words
+    assert facts["fingerprint"] in words
+    assert facts["tokenizer"]["fingerprint"] in words
+    assert page.count(".histogram .bar") == len(facts["lengths"]["counts"])
+    assert page.count(".sample .chip.trained") > 0
+    page.find(".split input").send_keys("9", Keys.ENTER)
+    page.wait_for(lambda: page.state.get("document") == "9")
+    page.wait("return document.querySelector('.turn')")
+
+
+def test_an_error_is_told_in_its_parts(page: Page) -> None:
+    page.open("view=document&source=1&document=12345")
+    words = page.find(".trouble").text
+    assert "no such document" in words
+    assert "0 to 59" in words and "12345" in words
+    assert any("400" in message for message in page.complaints())
+
+
+def test_a_server_that_is_gone_is_told_with_a_remedy(page: Page) -> None:
+    page.open("step=57")
+    page.pause(0.5)  # neighbours are asked for ahead
+    page.js("window.fetch = () => Promise.reject(new TypeError('Failed to fetch'))")
+    page.press("g", "3", "0", "0", Keys.ENTER)
+    words = page.wait_for(lambda: page.find(".trouble").text)
+    assert "The server does not answer." in words
+    assert "Start “tokenreel view” again" in words
