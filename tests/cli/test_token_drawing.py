@@ -151,6 +151,20 @@ def test_explain_finds_the_tokenizer_that_the_store_records(
     )
 
 
+def test_without_a_tokenizer_rows_are_explained_and_the_flag_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with tokenreel.StoreWriter(tmp_path / "s", vocab_size=300) as writer:
+        writer.add(list(range(50)))
+    (tmp_path / "r.toml").write_text(
+        'seq_len = 9\nglobal_batch_size = 1\n[[sources]]\nname = "s"\npath = "s"\n'
+    )
+    assert main(["explain", str(tmp_path / "r.toml"), "0"]) == 0
+    captured = capsys.readouterr()
+    assert "9 trained" in captured.out and "⟦" not in captured.out
+    assert captured.err == "give --tokenizer to see the tokens\n"
+
+
 def test_a_document_is_shown_whole_with_what_is_trained_of_it(
     recipe: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokenreel.canonical import canonical_json
-from tokenreel.cli.output import emit, printable
+from tokenreel.cli.output import emit, notice, printable
 from tokenreel.cli.recipe_option import add_recipe, open_feed
 from tokenreel.cli.token_drawing import (
     SWATCH,
@@ -56,8 +56,9 @@ def run(args: argparse.Namespace) -> int:
         emit(args, shown.as_dict(), lambda console: None)
         return 0
     texts = subject_of(feed, title=args.recipe, **given).id_texts
-    drawing = _Drawing(feed, shown, texts, is_whole=args.all)
-    emit(args, {}, drawing.draw)
+    emit(args, {}, _Drawing(feed, shown, texts, is_whole=args.all).draw)
+    if not any(texts):
+        notice(args, "give --tokenizer to see the tokens")
     return 0
 
 
