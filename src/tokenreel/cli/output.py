@@ -40,6 +40,12 @@ def emit_text(args: argparse.Namespace, result: Mapping[str, object], text: str)
         _print(text)
 
 
+def emit_at_once(args: argparse.Namespace, result: Mapping[str, object], text: str) -> None:
+    """Do the same, of a command that goes on: who reads through a pipe gets the result now."""
+    emit_text(args, result, text)
+    sys.stdout.flush()
+
+
 def notice(args: argparse.Namespace, text: str) -> None:
     """Tell a person something beside the result; not with --json or --quiet."""
     if not (args.json or args.quiet):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tokenreel.cli.output import emit_text, notice
+from tokenreel.cli.output import emit_at_once, emit_text, notice
 from tokenreel.cli.recipe_option import add_overrides
 from tokenreel.cli.store_flags import add_open_options, open_options
 from tokenreel.cli.tokenizer_option import add_tokenizer
@@ -79,8 +78,7 @@ def run(args: argparse.Namespace) -> int:
         notice(args, "other machines can reach this page: who has its address reads the data")
 
     def announce(address: str) -> None:
-        emit_text(args, {"address": address}, address)
-        sys.stdout.flush()  # whoever reads it through a pipe waits for it
+        emit_at_once(args, {"address": address}, address)
         notice(args, "Ctrl-C ends it")
 
     fragment = f"#step={step}" if args.step is not None else ""
