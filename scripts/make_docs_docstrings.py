@@ -27,9 +27,19 @@ class Docstrings(griffe.Extension):
             "takes_settings" in str(decorator.value) for decorator in obj.decorators
         ):
             show_keywords(obj)
+        if isinstance(obj, griffe.Class):
+            hide_assignments(obj)
         if obj.docstring and "from_help" not in obj.extra["tokenreel"]:
             obj.extra["tokenreel"]["from_help"] = True
             obj.docstring.value = as_markdown(obj.docstring.value)
+
+
+def hide_assignments(kind: griffe.Class) -> None:
+    """Leave out attributes that __init__ assigns and no docstring describes; fields are kept."""
+    is_record = "dataclass" in kind.labels or "NamedTuple" in map(str, kind.bases)
+    for name, member in list(kind.members.items()):
+        if member.is_attribute and not member.docstring and not is_record:
+            del kind.members[name]
 
 
 def show_keywords(function: griffe.Function) -> None:
