@@ -117,8 +117,8 @@ def test_the_ledger_gives_each_part_in_tokens_and_as_a_share(tmp_path: Path) -> 
 
 def test_a_control_token_is_told_from_text_that_spells_it(chats: Built) -> None:
     elements = Elements(page_of(chats))
-    assert elements.texts("chip trained control").count(SPELLED) == 1  # of the assistant's turn
-    assert elements.texts("chip context control").count(SPELLED) == 2  # those of both users
+    assert elements.texts("chip trained control").count("im_end") == 1  # of the assistant's turn
+    assert elements.texts("chip context control").count("im_end") == 2  # those of both users
     assert "".join(elements.texts("chip context")).count(SPELLED) == 2
     assert "".join(elements.texts("chip trained")).startswith("yes, 日本")
 

@@ -27,9 +27,12 @@ def grounds_of(palette: Palette) -> dict[str, list[str]]:
     hatches = re.findall(r"#[0-9a-f]{6}", palette["pad"])
     assert len(hatches) == 2
     pages = [palette["paper"], palette["panel"]]
-    faint = [mixed(palette[hue], 0.10, palette["panel"]) for hue in HUES]
-    strong = [mixed(palette[hue], 0.22, palette["panel"]) for hue in HUES]
-    pale = [mixed(palette["trained"], share, palette["chip"]) for share in (0.25, 0.6, 1.0)]
+    context, trained = map(int, re.findall(r"var\(--hue\) (\d+)%", sheet()))
+    faint = [mixed(palette[hue], context / 100, palette["panel"]) for hue in HUES]
+    strong = [mixed(palette[hue], trained / 100, palette["panel"]) for hue in HUES]
+    (least,) = map(int, re.findall(r"calc\((\d+)% \+", sheet()))
+    shares = (least / 100, 0.6, 1.0)
+    pale = [mixed(palette["trained"], share, palette["chip"]) for share in shares]
     return {
         "ink": [*pages, palette["chip"], palette["trained"], *strong, *faint],
         "soft": [*pages, palette["chip"], *hatches, *faint],

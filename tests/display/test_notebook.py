@@ -17,6 +17,7 @@ from tests.feed.making import recipe_of, write_store
 import tokenreel
 from tokenreel.display import table
 from tokenreel.display.escaped import printed, token_html, visible
+from tokenreel.display.share_bands import MOST_BANDS, share_bands
 from tokenreel.display.style_sheet import notebook_style
 from tokenreel.display.token_chips import Chip, chips_html
 from tokenreel.errors import MismatchError
@@ -221,11 +222,9 @@ def test_a_control_id_is_a_pill_and_text_that_spells_it_is_not(tmp_path: Path) -
     source = Source(name="chat", path=tmp_path / "s", rows="packed")
     shown = Feed(recipe_of(source, seq_len=90, global_batch_size=1)).show(0, tokenizer="byte")
     page = Shown(shown._repr_html_())
-    controls = page.texts("control")
-    assert controls.count("<|im_end|>") == 2
-    assert [text for kinds, text in page.tokens if kinds == {"control", "trained"}] == [
-        "<|im_end|>"
-    ]
+    assert page.texts("control").count("im_end") == 2
+    assert [text for kinds, text in page.tokens if kinds == {"control", "trained"}] == ["im_end"]
+    assert 'title="258, &lt;|im_end|&gt;, segment 1' in (shown._repr_html_() or "")
     spelled = "".join(text for kinds, text in page.tokens if "control" not in kinds)
     assert "<|im_end|>" in spelled
     assert "<|im_end|>\\u25c6◆<|im_end|>⏎" in repr(shown)  # ours has the only diamond
@@ -354,6 +353,13 @@ def test_a_feed_draws_its_shares_with_phases_and_where_it_stands(feed: Feed) -> 
     assert 'cx="8.00%"' in page
     feed.change_weights({"a": 1, "b": 1})
     assert "step 4: changed to a 1, b 1" in (feed._repr_html_() or "")
+
+
+def test_shares_of_a_thousand_sources_are_a_few_bands_that_fill_the_drawing() -> None:
+    shares = np.random.default_rng(7).dirichlet(np.full(1000, 0.1), size=120).T
+    drawn = share_bands(range(121), shares)
+    assert drawn.count("<path ") == MOST_BANDS and len(drawn) < 150_000
+    assert re.findall(r"L120 (\d+)(?=L)", drawn)[-1] == "1000", "the last band ends at the bottom"
 
 
 def test_a_feed_without_end_or_of_one_pass_is_drawn(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ NUM_TICKS = 5
 FINE = 1000  # units of the bands' height
 NEAREST_LABELS = 0.1  # of the width; a mark that is nearer to the one before has no number
 MOST_MARKS = 8  # so many are told in words
+MOST_BANDS = 24  # the smaller ones of more sources are one band, in grey
+OTHERS_HUE = NUM_HUES - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ def share_bands(
 
     `step`: where the needle stands, if anywhere.
     """
-    drawn = [_bands(borders, shares, prefix), *_marks(borders, marks), *_ticks(borders)]
+    drawn = [_bands(borders, *_few(shares), prefix), *_marks(borders, marks), *_ticks(borders)]
     if step is not None and borders[0] <= step <= borders[-1]:
         at = f"{_part(borders, step):.2%}"
         drawn.append(
@@ -58,19 +60,28 @@ def share_bands(
     )
 
 
-def _bands(borders: Sequence[int], shares: np.ndarray, prefix: str) -> str:
+def _few(shares: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """Return the shares of the largest sources, those of all others added up, and their hues."""
+    if len(shares) <= MOST_BANDS:
+        return shares, list(range(len(shares)))
+    largest = np.sort(np.argsort(-shares.mean(axis=1), kind="stable")[: MOST_BANDS - 1])
+    others = shares.sum(axis=0) - shares[largest].sum(axis=0)
+    return np.vstack([shares[largest], others]), [*largest.tolist(), OTHERS_HUE]
+
+
+def _bands(borders: Sequence[int], shares: np.ndarray, hues: Sequence[int], prefix: str) -> str:
     """Return a path for each source: its upper edge from left to right, its lower edge back."""
     steps = np.asarray(borders, float)
     edges = np.zeros((len(shares) + 1, shares.shape[1]))  # of the bands, from the top
     np.cumsum(shares, axis=0, out=edges[1:])
     heights = np.round(edges * FINE).astype(int)
     paths = []
-    for number, (upper, lower) in enumerate(pairwise(heights)):
+    for hue, (upper, lower) in zip(hues, pairwise(heights), strict=True):
         if not (lower > upper).any():
             continue
         points = _stairs(steps, upper) + _stairs(steps, lower)[::-1]
         line = "L".join(f"{x:g} {y}" for x, y in points)
-        css = f"{prefix}hue-{number % NUM_HUES}"
+        css = f"{prefix}hue-{hue % NUM_HUES}"
         paths.append(f'<path class="{css}" fill="var(--hue)" d="M{line}Z"/>')
     box = f"{steps[0]:g} 0 {steps[-1] - steps[0]:g} {FINE}"
     return (

@@ -6,12 +6,15 @@ which no text is ever drawn as, padding is hatched, and a bar stands where a doc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tokenreel.display.escaped import PICTURES, printed, token_html
 
 NUM_HUES = 8  # of chips.css
+CONTROL = re.compile(r"<[|｜]?(.+?)[|｜]?>")
+LONG_HASH = re.compile(r"_[0-9a-f]{16,}$")
 EMPTY = "∅"  # a token that says nothing
 LEGEND = {
     "trained": "the model is asked for it",
@@ -72,6 +75,16 @@ def chips_of(
         )
 
 
+def short_control(name: str) -> str:
+    """Return the name inside a control token, which its pill tells from text, without a long hash.
+
+    >>> short_control("<|im_end|>"), short_control("</s>"), short_control("[INST]")
+    ('im_end', '/s', '[INST]')
+    """
+    inside = CONTROL.fullmatch(name)
+    return LONG_HASH.sub("", inside[1]) or name if inside else name
+
+
 def chips_html(
     chips: Iterable[Chip], *, newline: str = PICTURES["\n"], between: str = "", prefix: str = ""
 ) -> str:
@@ -87,8 +100,10 @@ def _chip(chip: Chip, newline: str, prefix: str) -> str:
     kinds += ["control"] * chip.is_control + ["begins"] * chip.begins
     css = " ".join(f"{prefix}{kind}" for kind in kinds)
     pale = f' style="--weight:{chip.weight:.2f}"' if 0 < chip.weight < 1 else ""
-    told = ", ".join(filter(None, (" ".join(map(str, chip.ids)), chip.told)))
-    text = newline.join(map(token_html, chip.text.split("\n"))) or EMPTY
+    ids, text = " ".join(map(str, chip.ids)), chip.text
+    told = ", ".join(filter(None, (ids, text if chip.is_control else "", chip.told)))
+    text = short_control(text) if chip.is_control else text
+    text = newline.join(map(token_html, text.split("\n"))) or EMPTY
     # The line is broken behind the chip, which would go on in the next line otherwise.
     after = "\n" * text.endswith("\n")
     text = text.removesuffix(after)
