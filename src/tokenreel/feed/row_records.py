@@ -23,13 +23,9 @@ def records_of(plans: Sequence[RowPlan], located: Located, shape: tuple[int, ...
         if not split.has_records:
             continue
         mine = np.flatnonzero(located.source == source)
-        pieces = plans[source].pieces(located.row[mine])
-        # A row shows one document if the least and the greatest number of its pieces are the same.
-        firsts = pieces.row_offsets[:-1]
-        least = np.minimum.reduceat(pieces.document, firsts)
-        most = np.maximum.reduceat(pieces.document, firsts)
-        for row, document, last in zip(mine.tolist(), least.tolist(), most.tolist(), strict=True):
-            if document == last and document >= 0:
+        documents = plans[source].pieces(located.row[mine]).only_document
+        for row, document in zip(mine.tolist(), documents.tolist(), strict=True):
+            if document >= 0:
                 records[row] = split.record(document)
     if len(shape) == 2:
         return records

@@ -43,6 +43,17 @@ class Pieces:
         """The row each piece belongs to, int64 [pieces]."""
         return np.repeat(np.arange(self.num_rows), np.diff(self.row_offsets))
 
+    @property
+    def only_document(self) -> np.ndarray:
+        """The document of each row, int64 [rows]; -1 where it shows several, or they are unknown.
+
+        No row may be empty.
+        """
+        # A row shows one document if the least and the greatest number of its pieces are the same.
+        least = np.minimum.reduceat(self.document, self.row_offsets[:-1])
+        most = np.maximum.reduceat(self.document, self.row_offsets[:-1])
+        return np.where(least == most, least, -1)
+
 
 def ragged_index(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Return starts[0], starts[0] + 1, … for counts[0] numbers, then those of starts[1], …

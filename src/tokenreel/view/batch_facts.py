@@ -18,7 +18,6 @@ from tokenreel.feed.feed import Feed
 from tokenreel.feed.parts import part_of
 from tokenreel.feed.trace import check_within, pieces_by_document
 from tokenreel.order.order import Located
-from tokenreel.rows.pieces import Pieces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,15 +67,8 @@ def _count(feed: Feed, located: Located) -> _Columns:
         counts = count_rows(plan, pieces, seq_len=feed.recipe.seq_len)
         columns.used[mine], columns.segments[mine] = counts.used, counts.segments
         columns.trained[mine] = counts.trained
-        columns.document[mine] = _only_document(pieces_by_document(plan.split, pieces))
+        columns.document[mine] = pieces_by_document(plan.split, pieces).only_document
     return columns
-
-
-def _only_document(pieces: Pieces) -> np.ndarray:
-    """Return the document of each row, int64; -1 where it shows several, or they are unknown."""
-    firsts = pieces.row_offsets[:-1]
-    least = np.minimum.reduceat(pieces.document, firsts)
-    return np.where(least == np.maximum.reduceat(pieces.document, firsts), least, -1)
 
 
 def _rows(feed: Feed, located: Located, columns: _Columns, world_size: int) -> list[dict[str, Any]]:
