@@ -17,7 +17,6 @@ import numpy as np
 
 from tokenreel.canonical import digest
 from tokenreel.config.settings import identity_of
-from tokenreel.display import drawn_or_none, never_raising
 from tokenreel.errors import ConfigError, EndlessError
 from tokenreel.feed.batch import Batch
 from tokenreel.feed.batcher import Batcher
@@ -389,13 +388,8 @@ class Feed:
         self.step = state["step"]
         self._num_loads += 1
 
-    @never_raising
-    def __repr__(self) -> str:
-        return told_feed(self)
-
-    @drawn_or_none
-    def _repr_html_(self) -> str:
-        return feed_html(self)
+    __repr__ = told_feed
+    _repr_html_ = feed_html
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy as the recipe and the state, some kilobytes; no token is sent."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokenreel.display import count_of, few, named
+from tokenreel.display import count_of, drawn_or_none, few, named, never_raising
 from tokenreel.feed.share_curve import drawn_steps, share_curve
 
 if TYPE_CHECKING:
@@ -18,8 +18,9 @@ COLUMNS = 120  # of the drawing of shares
 MOST_ROWS = 16  # of the table of sources in a notebook
 
 
+@never_raising
 def told_feed(feed: Feed) -> str:
-    """Return the facts of a feed: a line, and one for each source."""
+    """Return the facts of a feed: a line, and one for each source; it is Feed.__repr__."""
     lines = [
         f"{name}: share {share:.1%}, {rows:,} rows ({kind}), {epochs:.2f} epochs so far, {path}"
         for name, share, rows, kind, epochs, path in source_facts(feed)
@@ -27,8 +28,12 @@ def told_feed(feed: Feed) -> str:
     return named("Feed", _facts_of(feed), few(lines, "sources"))
 
 
+@drawn_or_none
 def feed_html(feed: Feed) -> str:
-    """Return a card: the shares over the run, phases marked, and a table of the sources."""
+    """Return a card: the shares over the run, phases marked, and a table of the sources.
+
+    It is Feed._repr_html_.
+    """
     from tokenreel.display.escaped import printed
     from tokenreel.display.notebook import Html, card, table_html
     from tokenreel.display.share_bands import marks_html, share_bands
