@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -21,7 +22,11 @@ from tokenreel.view.serve import address_of, bound_socket
 def test_a_page_is_served_until_it_is_interrupted(recipe: Path) -> None:
     command = [sys.executable, "-m", "tokenreel", "view", str(recipe), "--no-browser"]
     served = subprocess.Popen(
-        [*command, "--step", "7"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "--step", "7"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "SSH_CONNECTION": "there here"},
     )
     try:
         assert served.stdout is not None
@@ -44,7 +49,10 @@ def test_a_page_is_served_until_it_is_interrupted(recipe: Path) -> None:
         served.kill()
         served.wait()
     assert served.returncode == 130
-    assert (out, err.splitlines()) == ("", ["Ctrl-C ends it", "interrupted"])
+    assert out == ""
+    forward, *rest = err.splitlines()
+    assert f"ssh -L {httpx.URL(page).port}:127.0.0.1:{httpx.URL(page).port}" in forward
+    assert rest == ["Ctrl-C ends it", "interrupted"]
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str, code: int = 2) -> str:

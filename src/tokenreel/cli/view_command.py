@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tokenreel.cli.output import emit_at_once, emit_text, notice
 from tokenreel.cli.recipe_option import add_overrides
@@ -79,6 +81,11 @@ def run(args: argparse.Namespace) -> int:
 
     def announce(address: str) -> None:
         emit_at_once(args, {"address": address}, address)
+        if "SSH_CONNECTION" in os.environ:
+            port = urlsplit(address).port
+            notice(
+                args, f"from your own machine: ssh -L {port}:127.0.0.1:{port} …, then open it there"
+            )
         notice(args, "Ctrl-C ends it")
 
     fragment = f"#step={step}" if args.step is not None else ""

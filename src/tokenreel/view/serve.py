@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import socket
+import sys
 import threading
 import webbrowser
 from collections.abc import Callable
@@ -80,16 +82,18 @@ def serve(
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         address = address_of(host, number, token) + fragment
         announce(address)
-        if open_browser:
+        if open_browser and has_screen():
             threading.Thread(target=_open, args=(address,), daemon=True).start()
-        _run(uvicorn.Server(config), listening)
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def has_screen() -> bool:
+    """Tell whether a browser would have a window; in a terminal one would take that over."""
+    if sys.platform in ("darwin", "win32"):
+        return "SSH_CONNECTION" not in os.environ
+    return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
 
 
 def _open(address: str) -> None:
     with suppress(Exception):  # a machine without a browser: the address was printed
         webbrowser.open(address)
-
-
-def _run(server: object, listening: socket.socket) -> None:
-    """Run the server; what ends it from outside ends this function in the same way."""
-    server.run(sockets=[listening])  # type: ignore[attr-defined]

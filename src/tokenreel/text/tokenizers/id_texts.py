@@ -13,7 +13,9 @@ from collections.abc import Container, Sequence
 from tokenreel.text.tokenizers.tokenizer_protocol import Tokenizer
 
 REPLACEMENT = "\ufffd"  # what half a character is decoded to
-MOST_IDS = 4  # that spell one character: so many bytes it has at most in UTF-8
+# Ids that are decoded together: three that end a character whose beginning is missing, and the four
+# of a whole one. So from the middle of a text on all is as from its beginning, after as many ids.
+MOST_IDS = 8
 MOST_KEPT = 1 << 20  # texts of ids; vocabularies are smaller, ids of damaged files may not be
 
 
