@@ -51,6 +51,7 @@ GROUPS: list[dict[str, Any]] = [
 PROMPTS: list[dict[str, Any]] = [
     {"prompt": "2+2?", "answer": {"is": [4, None]}, "id": 2**70},
     {"prompt": [ASKED, CALLED, {"role": "tool", "content": "4"}], "tools": TOOLS},
+    {"prompt": [ASKED, {"role": "assistant", "content": [{"type": "text", "text": "It"}]}]},
     {"messages": [ASKED], "system": "Add.", "chat_template_kwargs": {"thinking": True}},
     {"text": "2+2=", "documents": [{"title": "a", "text": "b"}]},
 ]

@@ -8,7 +8,7 @@ import pytest
 
 from tokenreel.errors import InputError
 from tokenreel.text.chats import CHATML, LLAMA3, NGPT, Template, render_prompt
-from tokenreel.text.chats.model_template import ModelTemplate, model_template
+from tokenreel.text.chats.model_template import model_template
 from tokenreel.text.chats.prompt_render import render_prompts
 from tokenreel.text.chats.prompt_shapes import read_prompt
 from tokenreel.text.provenance import Provenance
@@ -119,15 +119,6 @@ def test_a_models_own_template_asks_with_its_generation_prompt(byte: Tokenizer) 
     expected = render_prompts(prompts, CHATML, tokenizer=byte)
     assert own.ids.tolist() == expected.ids.tolist()
     assert not own.token_weights().any()
-
-
-@pytest.mark.parametrize("template", [CHATML, model_template(JINJA)], ids=["toml", "jinja"])
-def test_a_prompt_that_ends_with_an_answer_is_refused(
-    template: Template | ModelTemplate, byte: Tokenizer
-) -> None:
-    begun = read_prompt({"prompt": [USER, ANSWER]}, PLACE)
-    with pytest.raises(InputError, match=r"math\.jsonl:7: message 2: a prompt that ends with"):
-        render_prompts([begun], template, tokenizer=byte)
 
 
 def test_what_a_template_refuses_is_told_with_the_place_of_the_record(byte: Tokenizer) -> None:

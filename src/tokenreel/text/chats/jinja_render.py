@@ -38,6 +38,7 @@ from tokenreel.text.chats.jinja_tokens import Cutter, Places, Texts, assemble
 from tokenreel.text.chats.messages import Chat, Place
 from tokenreel.text.chats.model_template import GIVEN, SPECIAL_TOKENS
 from tokenreel.text.chats.policy import Policy, remedy_of, turn_weights
+from tokenreel.text.chats.prefill import cut_at_tag, with_tag
 from tokenreel.text.chats.render import Rendered
 from tokenreel.text.turns import ROLE_CODES, TURN
 
@@ -131,12 +132,15 @@ class ModelRenderer:
             unrendered=unrendered,
         )
 
-    def render_prompt(self, chat: Chat) -> np.ndarray:
-        """Return the ids that a model is given to answer a chat."""
+    def render_prompt(self, chat: Chat, *, continues: bool = False) -> np.ndarray:
+        """Return the ids that a model is given to answer a chat, or to go on with its end."""
         script, conversation = self._script(chat), conversation_of(chat)
         texts = Texts()
         with self._lock:
-            output = script.render(conversation, add_generation_prompt=True)
+            if continues:
+                output = cut_at_tag(script.render(with_tag(conversation)))
+            else:
+                output = script.render(conversation, add_generation_prompt=True)
         cut = self._cutter.cut(output, texts)
         return assemble([cut], self._cutter.encode(texts))[0]
 

@@ -1,7 +1,8 @@
 """Prompts as ids: what a model is given, up to where its answer begins.
 
 With a template the messages are followed by the header of the answer, as `add_generation_prompt`
-has it; without one a prompt is its text. A prompt is one turn of the user's that weighs nothing.
+has it, or, if the last of them is of the assistant, left open behind its text (prefill.py);
+without one a prompt is its text. A prompt is one turn of the user's that weighs nothing.
 Costs a rendering and a call of the tokenizer per prompt, some 100 µs, with a template; without,
 one call for all of them.
 """
@@ -16,6 +17,7 @@ from tokenreel.errors import InputError
 from tokenreel.text.chats.messages import Place
 from tokenreel.text.chats.model_template import ModelTemplate
 from tokenreel.text.chats.policy import Policy
+from tokenreel.text.chats.prefill import check_prefill
 from tokenreel.text.chats.prompt_shapes import Prompt
 from tokenreel.text.chats.render import Rendered, render_prompt
 from tokenreel.text.chats.template import Template
@@ -53,18 +55,17 @@ def render_prompts(
 
 def _asked(prompt: Prompt, template: Template | ModelTemplate, tokenizer: Tokenizer) -> np.ndarray:
     """Return the ids of one prompt; an error names the place of its record."""
-    if prompt.messages[-1].role == "assistant":
+    chat, last = prompt.chat, prompt.messages[-1]
+    continues = last.role == "assistant"
+    if continues:
         place = Place(provenance=prompt.provenance, message=len(prompt.messages))
-        raise place.error(
-            "a prompt that ends with an answer, which a template would close",
-            expected="a last message of the user, a tool or the system",
-            remedy="leave the last message out",
-        )
-    chat = prompt.chat
+        check_prefill(last, place, controls=tokenizer.control_ids)
     try:
         if isinstance(template, ModelTemplate):
-            return template.renderer(tokenizer).render_prompt(chat)
-        return render_prompt(chat.messages, template, tokenizer=tokenizer, tools=chat.tools)
+            return template.renderer(tokenizer).render_prompt(chat, continues=continues)
+        return render_prompt(
+            chat.messages, template, tokenizer=tokenizer, tools=chat.tools, continues=continues
+        )
     except InputError as error:
         raise InputError(
             error.what,

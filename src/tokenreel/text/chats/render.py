@@ -87,15 +87,19 @@ def render_prompt(
     *,
     tokenizer: Tokenizer,
     tools: tuple[str, ...] = (),
+    continues: bool = False,
 ) -> np.ndarray:
-    """Return the ids a model is given to answer: the messages and the assistant's header."""
+    """Return the ids a model is given to answer: the messages and the assistant's header.
+
+    continues: the last message is the beginning of the answer, so it is left open instead.
+    """
     chat = Chat(messages=tuple(messages), tools=tools)
     if isinstance(template, ModelTemplate):
-        return template.renderer(tokenizer).render_prompt(chat)
+        return template.renderer(tokenizer).render_prompt(chat, continues=continues)
     bind(template, tokenizer)
     said = read_given([chat], template)
     (spoken,) = said.by_chat()
-    written = write(spoken, template, has_prompt=True)
+    written = write(spoken, template, has_prompt=not continues, is_open=continues)
     return encode_writings([written], Cutter(tokenizer))[0]
 
 

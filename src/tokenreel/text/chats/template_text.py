@@ -70,16 +70,23 @@ class _Pen:
         return self.place
 
 
-def write(chat: Sequence[Said], template: Template, *, has_prompt: bool = False) -> Writing:
-    """Write a chat out; with a prompt, the header of the next answer follows."""
+def write(
+    chat: Sequence[Said], template: Template, *, has_prompt: bool = False, is_open: bool = False
+) -> Writing:
+    """Write a chat out; with a prompt, the header of the next answer follows.
+
+    is_open: nothing is written behind the text of the last message.
+    """
     headers, pen, places = dict(template.headers), _Pen(), []
     pen.add(template.preamble)
-    for said in chat:
+    for number, said in enumerate(chat, start=1):
         start = pen.place
         first = pen.add(headers[said.role], name=said.name)
-        pen.add_text(said.content)
-        last = pen.add(template.end_of(said.role))
-        places.append((start, first, last, pen.add(template.tail)))
+        last = pen.add_text(said.content)
+        if not is_open or number < len(chat):
+            last = pen.add(template.end_of(said.role))
+            pen.add(template.tail)
+        places.append((start, first, last, pen.place))
     if has_prompt:
         pen.add(headers["assistant"])
     return Writing(text="".join(pen.pieces), controls=pen.controls, places=places)
