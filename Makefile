@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 INPUTS := pyproject.toml setup.py requirements.lock $(wildcard src/tokenreel/native/*.c src/tokenreel/native/*.h)
 
-.PHONY: help setup lock demo test soak check docs format bench clean
+.PHONY: help setup lock demo test soak check docs screenshots format bench clean
 
 help:
 	@echo "make demo    what tokenreel does, in a minute, on this machine"
@@ -15,6 +15,7 @@ help:
 	@echo "make check   format, lint, types, documentation, tests"
 	@echo "make docs    the documentation as a site in build/site; fails on a broken link"
 	@echo "make bench   every benchmark, as ratios within one run"
+	@echo "make screenshots   the pictures of the viewer in docs/pictures (needs chromium)"
 	@echo "make lock    the versions and hashes of all that is installed"
 	@echo "make soak    the long runs: many kills, many crash points, sanitizers"
 
@@ -66,6 +67,10 @@ check: $(STAMP)
 # Strict: a page, an anchor or a name that is not there fails, and so does a request to another host.
 docs: $(STAMP)
 	$(BIN)/python scripts/make_docs.py
+
+# As a module: it drives the page as its tests do.
+screenshots: $(STAMP)
+	$(BIN)/python -m scripts.screenshots
 
 format: $(STAMP)
 	$(BIN)/ruff format .

@@ -27,19 +27,9 @@ class Docstrings(griffe.Extension):
             "takes_settings" in str(decorator.value) for decorator in obj.decorators
         ):
             show_keywords(obj)
-        if isinstance(obj, griffe.Class):
-            hide_assignments(obj)
-        if obj.docstring and "from_help" not in obj.extra["tokenreel"]:
-            obj.extra["tokenreel"]["from_help"] = True
+        if obj.docstring and "is_markdown" not in obj.extra["tokenreel"]:
+            obj.extra["tokenreel"]["is_markdown"] = True
             obj.docstring.value = as_markdown(obj.docstring.value)
-
-
-def hide_assignments(kind: griffe.Class) -> None:
-    """Leave out attributes that __init__ assigns and no docstring describes; fields are kept."""
-    is_record = "dataclass" in kind.labels or "NamedTuple" in map(str, kind.bases)
-    for name, member in list(kind.members.items()):
-        if member.is_attribute and not member.docstring and not is_record:
-            del kind.members[name]
 
 
 def show_keywords(function: griffe.Function) -> None:
@@ -93,7 +83,7 @@ def _joined(blocks: list[str]) -> list[str]:
 def _kind(block: str) -> str:
     if block.lstrip().startswith(">>> "):
         return "example"
-    if all(line.startswith("    ") for line in block.splitlines()):
+    if all(line.startswith("    ") for line in block.splitlines() if line):
         return "layout"
     lines = block.splitlines()
     is_list = len(lines) > 1 and lines[1].startswith("    ") and ENTRY.fullmatch(lines[0])

@@ -76,6 +76,16 @@ def test_every_page_is_in_the_navigation_and_every_entry_is_a_page() -> None:
     assert entries == written | included - scripts
 
 
+def test_docstrings_become_markdown_that_shows_what_they_say() -> None:
+    as_markdown = script("make_docs_docstrings").as_markdown
+    told = as_markdown(
+        "Take [B, T].\n\na, b\n    both\n\n    x = [1]\n\n    [y]\n    z\n\n    w\n\n>>> 1\n1"
+    )
+    assert told.startswith("Take \\[B, T\\].\n\n`a`, `b`\n:   both\n\n")
+    assert "```text\nx = [1]\n\n[y]\nz\n\nw\n```" in told  # one layout, nothing in it escaped
+    assert told.endswith("```pycon\n>>> 1\n1\n```")
+
+
 def test_drawings_are_those_that_the_package_draws_today() -> None:
     drawn = script("draw_docs").files()
     kept = {path.relative_to(DOCS).as_posix() for path in (DOCS / "drawings").glob("*.svg")}
