@@ -121,6 +121,17 @@ def test_answers_of_pairs_are_preferred_or_rejected_side_by_side(stores: Path) -
     assert groups[::2] == groups[1::2] == sorted(groups[::2])
 
 
+@pytest.mark.parametrize("kind", ["pairs", "packed chats"])
+def test_rows_made_one_by_one_are_those_made_together(
+    stores: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at = subject(feed_of(stores, kind))
+    together = rows_facts(looked_at, 0, range(4))
+    monkeypatch.setattr("tokenreel.view.row_facts.SLOTS_AT_ONCE", 1)
+    assert rows_facts(looked_at, 0, range(4)) == together
+    assert [row_facts(looked_at, 0, row) for row in range(4)] == together
+
+
 def test_prompts_are_padded_in_front_and_have_no_targets(stores: Path) -> None:
     looked_at = subject(feed_of(stores, "prompts"))
     facts = row_facts(looked_at, 0, 0)
@@ -151,6 +162,7 @@ def test_rows_that_fill_up_an_evaluation_are_padding(stores: Path) -> None:
         assert (row["source"] is None) == (batch.source_ids[row["row"]] < 0)
     assert facts[-1]["source"] is None
     assert facts[-1]["segments"] == facts[-1]["turns"] == []
+    assert row_facts(subject(feed), len(feed) - 1, 6) == facts[-1]
 
 
 def test_without_a_tokenizer_there_are_ids_and_no_texts(stores: Path) -> None:

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
+from tokenreel.feed.trace import check_within
 from tokenreel.inspect.comparison import compare
 from tokenreel.inspect.first_step import DEFAULT_STEPS
-from tokenreel.inspect.step_comparison import compare_step
+from tokenreel.inspect.step_comparison import (
+    RowComparison,
+    StepComparison,
+    compare_rows,
+    compare_step,
+    shapes_differ,
+    wanted_extra,
+)
 from tokenreel.view.subject import Subject
 
 LEAST_STEPS = 16
 COMPARED_TOKENS = 2 * 10**9  # a page does not wait for more: some seconds
 COMPARED_STORE_TOKENS = 10**8
+SLOTS_AT_ONCE = 1 << 21  # of each side: some 60 MB
 
 
 class Compared:
@@ -43,7 +53,7 @@ class Compared:
     def step_facts(self, step: int) -> dict[str, Any]:
         """Return which rows of a step differ, and where."""
         a, b = self._both()
-        return compare_step(a.feed, b.feed, step).as_dict()
+        return _compare_step(a.feed, b.feed, step).as_dict()
 
     def _both(self) -> tuple[Subject, Subject]:
         if len(self._subjects) != 2:
@@ -55,6 +65,23 @@ class Compared:
             )
         a, b = self._subjects
         return a, b
+
+
+def _compare_step(a: Feed, b: Feed, step: int) -> StepComparison:
+    """Compare a step; a large one some rows at a time, so that memory stays bounded."""
+    num_rows, width = a.recipe.global_batch_size, a.recipe.seq_len
+    is_whole = all(feed.deal.num_rows_in(step) == num_rows for feed in (a, b))
+    if num_rows * width <= SLOTS_AT_ONCE or shapes_differ(a, b) is not None or not is_whole:
+        return compare_step(a, b, step)
+    check_within(a, step)
+    extra, size = wanted_extra(a, b), max(SLOTS_AT_ONCE // width, 1)
+    rows: list[RowComparison] = []
+    for start in range(0, num_rows, size):
+        seats = range(start, min(start + size, num_rows))
+        made = [feed.rows(step, seats, extra=extra) for feed in (a, b)]
+        found = compare_rows(a, b, *made)
+        rows += [replace(row, row=row.row + start) for row in found]
+    return StepComparison(step=step, rows=rows)
 
 
 def _most_steps(a: Subject, b: Subject) -> int:

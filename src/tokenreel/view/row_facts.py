@@ -14,6 +14,7 @@ import numpy as np
 
 from tokenreel.errors import ConfigError
 from tokenreel.feed.batch import Batch
+from tokenreel.feed.recipe import Recipe
 from tokenreel.feed.trace import check_within, pieces_by_document
 from tokenreel.rows.row_plan import RowPlan
 from tokenreel.store.split import Split
@@ -24,6 +25,7 @@ from tokenreel.view.token_texts import token_texts
 
 LARGEST_RANGE = 16_384  # slots in one answer
 LARGEST_PAINT = 65_536  # slots in one answer of several rows
+SLOTS_AT_ONCE = 1 << 20  # of rows that are made together: some 30 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,22 +61,25 @@ def rows_facts(
             raise ConfigError("no such row in the step", expected=f"0 to {most:,}", actual=row)
     start = min(start, width)
     stop = min(width if stop is None else stop, width, start + LARGEST_RANGE)
-    shown = [row for row in rows if row < num_rows]
-    batch = feed.rows(step, np.array(shown, np.int64)) if shown else None
     located = feed.locate(step)
-    answers = []
-    for row in rows:
-        if batch is None or row >= num_rows:
-            answers.append(_filling_row(row, start, max(stop, start), width, feed.recipe.pad_id))
-            continue
-        source, number = int(located.source[row]), int(located.row[row])
-        made = _Row(batch, shown.index(row), source=source, number=number)
-        facts = made.facts(subject, start, max(stop, start))
-        answers.append({"row": row, "epoch": int(located.epoch[row]), **facts})
+    size = max(SLOTS_AT_ONCE // width, 1)
+    answers: list[dict[str, Any]] = []
+    for first in range(0, len(rows), size):
+        some = rows[first : first + size]
+        shown = [row for row in some if row < num_rows]
+        batch = feed.rows(step, np.array(shown, np.int64))
+        for row in some:
+            if row >= num_rows:
+                answers.append(_filling_row(row, start, max(stop, start), feed.recipe))
+                continue
+            source, number = int(located.source[row]), int(located.row[row])
+            made = _Row(batch, shown.index(row), source=source, number=number)
+            facts = made.facts(subject, start, max(stop, start))
+            answers.append({"row": row, "epoch": int(located.epoch[row]), **facts})
     return answers
 
 
-def _filling_row(row: int, start: int, stop: int, width: int, pad_id: int) -> dict[str, Any]:
+def _filling_row(row: int, start: int, stop: int, recipe: Recipe) -> dict[str, Any]:
     """Return a row that only fills up the last step of an evaluation: it is all padding."""
     count = stop - start
     return {
@@ -83,10 +88,10 @@ def _filling_row(row: int, start: int, stop: int, width: int, pad_id: int) -> di
         "source": None,
         "start": start,
         "stop": stop,
-        "width": width,
+        "width": recipe.seq_len,
         "used": 0,
         "lead": 0,
-        "ids": [pad_id] * count,
+        "ids": [recipe.pad_id] * count,
         "texts": [None] * count,
         "weights": [0.0] * count,
         "controls": [],
@@ -163,12 +168,17 @@ class _Row:
             "provenance": None if place is None else str(place),
             "place": None if place is None else place.as_dict(),
         }
-        if self.batch.group_ids is not None and self.batch.answer_labels is not None:
-            group = int(self.batch.group_ids[self.at][part.start])
-            label = LABELS[int(self.batch.answer_labels[self.at][part.start])]
-            facts |= {"group": group} if group >= 0 else {}
-            facts |= {"role_of_answer": label} if label else {}
-        return facts
+        return facts | self._answer(part.start)
+
+    def _answer(self, slot: int) -> dict[str, Any]:
+        """Return what a slot is of a group of answers: its number, from 0 in a row, and label."""
+        groups, labels = self.batch.group_ids, self.batch.answer_labels
+        if groups is None or labels is None or groups[self.at][slot] < 0:
+            return {}
+        label = LABELS[int(labels[self.at][slot])]
+        # Groups are counted through the batch, of which only some rows were made.
+        told = {"group": int(groups[self.at][slot]) - int(groups[self.at][0])}
+        return told | ({"role_of_answer": label} if label else {})
 
 
 def _parts(plan: RowPlan, number: int, width: int) -> list[Part]:
