@@ -229,3 +229,27 @@ def test_answers_by_a_models_own_template_have_the_ids_that_transformers_gives(
         assert answer[0]["content"] in trained and ASKED[2]["content"] not in trained
         at += len(ids)
     assert [label for _, label in answers_of(document)] == [1, 2]
+
+
+def test_answers_of_several_turns_that_a_template_rewrites_are_refused_or_end_trained(
+    tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    template = tmp_path / "tokenizer_config.json"
+    template.write_text(json.dumps({"chat_template": plain("qwen3"), **SPECIAL}))
+    said = {"role": "assistant", "content": "four", "reasoning_content": "two and two"}
+    again = {"role": "assistant", "content": "five", "reasoning_content": "and one"}
+    record = {
+        "prompt": ASKED[:1],
+        "chosen": [said, ASKED[2], again],
+        "rejected": [{"role": "assistant", "content": "hello"}],
+    }
+    settings: dict[str, Any] = {"template": str(template), "pairs": True, "progress": False}
+    settings |= {"tokenizer": str(tokenizer_folder)}
+    # Each answer in a document of its own is no way out: a pair is one document.
+    with pytest.raises(InputError, match=r'follow .*; train the last.*\(policy="last_answer"\)$'):
+        build([record], out=tmp_path / "s", **settings)
+    built = build([record], out=tmp_path / "t", policy="last_answer", **settings)
+    document = built.store.document(0)
+    trained = built.tokenizer.decode(document.tokens[document.loss_weights > 0].tolist())
+    assert trained.endswith("five<|im_end|><think>\n\n</think>\n\nhello<|im_end|>")
+    assert "four" not in trained

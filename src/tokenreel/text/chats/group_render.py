@@ -13,11 +13,14 @@ import numpy as np
 
 from tokenreel.errors import InputError
 from tokenreel.text.chats.model_template import ModelTemplate
-from tokenreel.text.chats.policy import Policy
+from tokenreel.text.chats.policy import REMEDY, Policy
 from tokenreel.text.chats.preferences import Group
 from tokenreel.text.chats.render import MAX_HEAD_TOKENS, Rendered, render
 from tokenreel.text.chats.template import Template
 from tokenreel.text.tokenizers.tokenizer_protocol import Tokenizer
+
+# A group is one document, so what helps a chat, each answer in a document of its own, does not.
+ONE_ANSWER = 'train the last message of each answer alone (policy="last_answer")'
 
 
 def render_groups(
@@ -29,7 +32,12 @@ def render_groups(
 ) -> Rendered:
     """Render groups; what `Rendered` says of chats holds for groups, as documents."""
     chats = [chat for group in groups for chat in group.answers]
-    rendered = render(chats, template, tokenizer=tokenizer, policy=policy)
+    try:
+        rendered = render(chats, template, tokenizer=tokenizer, policy=policy)
+    except InputError as error:
+        if error.remedy != REMEDY:
+            raise
+        raise _with_remedy(error, ONE_ANSWER) from error
     counts = [len(group.answers) for group in groups]
     first = np.cumsum([0, *counts])  # the first chat of each group, and the end
     return Rendered(
@@ -76,6 +84,16 @@ def _answer_turns(
     turns["start"][first] = 0
     turns["start"] += np.repeat(begins, num_turns).astype(np.uint64)
     return turns
+
+
+def _with_remedy(error: InputError, remedy: str) -> InputError:
+    return InputError(
+        error.what,
+        where=error.where,
+        expected=error.expected,
+        actual=error.actual,
+        remedy=remedy,
+    )
 
 
 def _refuse_silent(groups: Sequence[Group], num_turns: np.ndarray) -> None:
