@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +60,9 @@ def _measure(name: str, answers: Answers) -> list[Row]:
         "a document": (50, lambda: _ask(answers, f"api/document/0/{next(steps)}")),
         "the steps of a document": (100, lambda: _ask(answers, f"api/where/0/{next(steps)}")),
     }
-    best = best_seconds({key: job for key, (_, job) in jobs.items()}, rounds=5)
+    # Of the process alone: an answer is made by one thread, and others use the machine too.
+    measured = {key: job for key, (_, job) in jobs.items()}
+    best = best_seconds(measured, rounds=5, clock=time.process_time)
     return [
         at_most(f"{name}: {key}", best[key] / MILLISECOND, "ms", target=target)
         for key, (target, _) in jobs.items()
