@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import pytest
+from selenium.webdriver import Chrome
 from selenium.webdriver.common.keys import Keys
-from tests.view.browser.driving import Page
+from tests.view.browser.driving import Page, serving
+
+from tokenreel.stream import StreamPipeline
+from tokenreel.view.answers import Answers
+from tokenreel.view.subject import open_subjects
 
 
 def test_a_chat_is_shown_as_the_conversation_it_is(page: Page) -> None:
@@ -130,6 +138,42 @@ def test_the_store_shows_splits_shards_lengths_tokenizer_report_and_samples(page
     page.find(".split input").send_keys("9", Keys.ENTER)
     page.wait_for(lambda: page.state.get("document") == "9")
     page.wait("return document.querySelector('.turn')")
+
+
+def test_tokens_whose_documents_are_unknown_are_shown_end_to_end(
+    driver: Chrome, tmp_path: Path
+) -> None:
+    path = tmp_path / "flat.bin"
+    np.arange(5000, dtype=np.uint16).tofile(path)
+    subjects = open_subjects([str(path)], options={"dtype": "uint16"})
+    with serving(Answers(subjects)) as served:
+        page = Page(driver, served)
+        page.open()
+        assert "documents unknown" in page.find(".split").text
+        page.click(".split a")
+        page.wait("return document.querySelector('.document-text .chip')")
+        assert page.texts(".document-text .chip")[:3] == ["0", "1", "2"]  # ids: no tokenizer
+        page.js("window.scrollTo(0, document.body.scrollHeight)")
+        page.wait("return document.querySelector('.chip[data-slot=\"4999\"]')")
+
+
+def test_the_state_of_a_stream_is_told(driver: Chrome, tmp_path: Path) -> None:
+    data = {
+        "backend": "local_text",
+        "local_text": "so it goes. " * 99,
+        "tokenizer": {"kind": "byte", "add_eos": True},
+    }
+    pipeline = StreamPipeline({"data": data, "train": {"seq_len": 16, "batch_size": 2}})
+    for _ in range(3):
+        next(pipeline)
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps(pipeline.get_state()))
+    with serving(Answers(open_subjects([str(path)]))) as served:
+        page = Page(driver, served)
+        page.open()
+        words = page.find("#main").text.lower()
+        assert "batches made\n3" in words
+        assert "tokens held by packers" in words and "lane " in words
 
 
 def test_an_error_is_told_in_its_parts(page: Page) -> None:

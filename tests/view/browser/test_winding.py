@@ -118,5 +118,5 @@ def test_marks_and_epochs_are_told_where_the_pointer_is(page: Page) -> None:
     page.open("step=0")
     page.pointer().move_to_element(page.find(".reel-track")).perform()
     told = page.find(".reel-told").text
-    assert told.startswith("step ")
-    assert "chat" in told and "epoch" in told and "%" in told
+    assert told.startswith("weights chat 0.6 · step 200 · ")  # the phase that begins there
+    assert "chat 30" in told and "epoch" in told and "%" in told

@@ -188,7 +188,7 @@ export class BatchView {
   buildChunk({ row, chunk }) {
     const stop = Math.min(chunk + CHUNK, this.about.seq_len);
     const number = make("span", { class: "slot-number", text: grouped(chunk), "aria-hidden": "true" });
-    return make("div", { class: "chunk", "data-row": row }, number, this.fillLater(row, chunk, stop, false));
+    return make("div", { class: stop === this.about.seq_len ? "chunk last" : "chunk", role: "none", "data-row": row }, number, this.fillLater(row, chunk, stop, false));
   }
 
   // Return an element for the chips of these slots, which gets them now or when they have come.

@@ -192,9 +192,9 @@ function turnElement(block, chips) {
 function aboutDocument(first) {
   const trained = first.weights.filter((weight) => weight > 0).length;
   const isWhole = first.ids.length === first.tokens;
-  const section = make("section", {}, make("h3", { text: "document" }), facts([
-    ["number", grouped(first.document)],
-    ["source", first.source === null ? null : textSpan(sourceName(first.source))],
+  const section = make("section", {}, make("h3", { text: first.document === undefined ? "split" : "document" }), facts([
+    ["number", first.document === undefined ? null : grouped(first.document)],
+    ["source", first.source === undefined || first.source === null ? null : textSpan(sourceName(first.source))],
     ["split", first.split ? textSpan(first.split) : null],
     ["from", first.provenance && textSpan(first.provenance)],
     ["tokens", grouped(first.tokens)],
@@ -209,7 +209,7 @@ function aboutDocument(first) {
 }
 
 function documentNavigation(now, first) {
-  const name = first ? `document ${grouped(now.document)}` : `document ${now.document}`;
+  const name = now.document === null ? "tokens, end to end" : `document ${grouped(now.document)}`;
   const words = make("span", { text: name });
   if (now.source !== null) words.append(" of ", textSpan(sourceName(now.source)));
   const heading = make("h2", { class: "page-title" }, words);
@@ -221,5 +221,6 @@ function documentNavigation(now, first) {
     ? make("a", { class: "button", href: linkTo({ view: "store", slot: null }), text: "to the store" })
     : make("a", { class: "button", href: linkTo({ view: "batch", slot: null }), text: "to the batch" });
   return make("nav", { class: "page-bar", "aria-label": "Documents" }, heading,
-    make("span", { class: "page-links" }, now.document > 0 ? step(-1, "◀ previous", "p") : null, step(1, "next ▶", "n"), back));
+    make("span", { class: "page-links" },
+      now.document > 0 ? step(-1, "◀ previous", "p") : null, now.document === null ? null : step(1, "next ▶", "n"), back));
 }

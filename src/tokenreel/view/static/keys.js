@@ -51,7 +51,8 @@ export function startKeys(page) {
 function action(event, page) {
   const { key } = event;
   const batch = page.batch();
-  if (page.about.sources.length) {
+  // Elsewhere these keys scroll.
+  if (batch || here().view === "compare") {
     const wind = windingKey(event);
     if (wind) return wind;
   }

@@ -15,7 +15,7 @@ import { onTheme } from "./theme.js";
 import { troubleCard } from "./trouble.js";
 import { showText, textSpan } from "./visible.js";
 
-const FIRST_HITS = 12;
+const FIRST_HITS = 6;
 
 /** Return the panel: {element, show(state, summary), clear(), end()}. */
 export function startPanel(about, slotsOf) {
@@ -93,8 +93,8 @@ class Panel {
   }
 
   showToken(token, now) {
-    const pairs = [["row", grouped(now.row)], ...tokenFacts(token)];
-    this.token.replaceChildren(make("h3", { text: "token" }), bigToken(token), facts(pairs));
+    const head = make("h3", { text: `token in row ${grouped(now.row)}` });
+    this.token.replaceChildren(head, bigToken(token), facts(tokenFacts(token)));
     if (this.shown !== `${now.step}.${now.row}.${now.slot}`) byId("spoken").textContent = spokenToken(token);
     this.shown = `${now.step}.${now.row}.${now.slot}`;
   }

@@ -10,6 +10,7 @@ import { plainText } from "./visible.js";
 const COLUMNS = 600;
 const LEAST_STEPS = 12; // of a zoomed reel
 const ZOOM = 1.25;
+const MARK_PX = 4; // how near the pointer must be for a mark to be told
 
 let target = null;
 let hitSteps = [];
@@ -193,6 +194,9 @@ function tell(event) {
       words.push(`${plainText(source.name, 24)} ${percent(answer.shares[index][column])}, epoch ${epoch}`);
     });
   }
+  const near = answer ? ((answer.borders.at(-1) - answer.borders[0]) / parts.track.clientWidth) * MARK_PX : 0;
+  const mark = answer?.marks.find((one) => Math.abs(one.step - step) <= near);
+  if (mark) words.unshift(plainText(mark.text));
   parts.told.textContent = words.join(" · ");
   parts.told.hidden = event.pointerType === "touch" && !dragging;
   const box = parts.track.getBoundingClientRect();

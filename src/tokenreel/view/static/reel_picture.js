@@ -153,7 +153,6 @@ function drawMarks(brush, marks, xOf, width, needle, ink) {
   let free = -Infinity;
   for (const mark of marks) {
     const x = Math.round(xOf(mark.step)) + 0.5;
-    const text = plainText(mark.text);
     if (x < 0 || x > width || mark.kind === "epoch" || mark.kind === "end") continue; // epochs have their lanes
     brush.strokeStyle = ink.ink;
     brush.setLineDash([3, 3]);
@@ -162,18 +161,26 @@ function drawMarks(brush, marks, xOf, width, needle, ink) {
     brush.lineTo(x, axisTop());
     brush.stroke();
     brush.setLineDash([]);
+    if (mark.kind === "ramp") continue; // the phase before it has said to which weights
+    const text = plainText(mark.text);
     const wide = brush.measureText(text).width;
-    // To the right of its line, unless there is no room, or the needle stands there.
+    // To the right of its line, unless there is no room, or the needle stands there; then shortened.
     const fits = (place) => place >= Math.max(0, free) && place + wide <= width;
     const covers = (place) => needle > place - 8 && needle < place + wide + 8;
-    const places = [x + 5, x - 5 - wide].filter(fits);
-    const left = places.find((place) => !covers(place)) ?? places[0];
-    if (left === undefined) continue;
+    const left = [x + 5, x - 5 - wide].find((place) => fits(place) && !covers(place)) ?? x + 5;
+    if (left < free) continue;
+    const label = shortened(brush, text, width - left);
     brush.fillStyle = ink.soft;
     brush.textBaseline = "top";
-    brush.fillText(text, left, 4);
-    free = left + wide + 8;
+    brush.fillText(label, left, 4);
+    free = left + brush.measureText(label).width + 8;
   }
+}
+
+function shortened(brush, text, room) {
+  if (brush.measureText(text).width <= room) return text;
+  const count = Math.floor(room / brush.measureText("0").width) - 1;
+  return count < 6 ? "" : `${text.slice(0, count)}…`;
 }
 
 // Steps that show the chosen document: small triangles that point up at the axis.

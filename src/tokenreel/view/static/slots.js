@@ -95,15 +95,16 @@ export class DocumentSlots {
 export function asPart(answer, start) {
   const first = answer.start ?? start - (start % SLICE);
   const whole = {
-    number: 1, start: 0, stop: answer.tokens, source: answer.source, document: answer.document,
-    provenance: answer.provenance, from: 0, to: answer.tokens,
+    number: 1, start: 0, stop: answer.tokens, source: answer.source ?? null, document: answer.document ?? null,
+    provenance: answer.provenance ?? null, from: 0, to: answer.tokens,
   };
-  return { ...answer, start: first, stop: first + answer.ids.length, width: answer.tokens, segments: [whole], isDocument: true };
+  const turns = answer.turns ?? [];
+  return { ...answer, turns, start: first, stop: first + answer.ids.length, width: answer.tokens, segments: [whole], isDocument: true };
 }
 
-/** Return the question for a document of a source, or of a store's split. */
+/** Return the question for a document of a source or of a split; without a number, for all tokens of a split. */
 export function documentBase({ source, document, store, split }) {
-  return source !== null
-    ? `api/document/${source}/${document}`
-    : `api/store/${store ?? 0}/${split ?? 0}/document/${document}`;
+  if (source !== null) return `api/document/${source}/${document ?? 0}`;
+  const base = `api/store/${store ?? 0}/${split ?? 0}`;
+  return document === null ? `${base}/tokens` : `${base}/document/${document}`;
 }

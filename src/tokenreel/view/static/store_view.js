@@ -129,10 +129,10 @@ function lengthsPart({ name, lengths }) {
 }
 
 function splitPart(split, store) {
-  const state = { view: "document", source: null, store, split: split.index, document: 0, slot: null };
+  const state = { view: "document", source: null, store, split: split.index, document: split.documents === null ? null : 0, slot: null };
   const head = make("h4", {}, textSpan(split.name),
-    make("span", { text: counted(split.documents, "document") }), make("span", { text: counted(split.tokens, "token") }),
-    split.documents === 0 || split.documents === null ? null : make("a", { href: linkTo(state), text: "document by document" }),
+    make("span", { text: split.documents === null ? "documents unknown" : counted(split.documents, "document") }), make("span", { text: counted(split.tokens, "token") }),
+    split.documents === 0 ? null : make("a", { href: linkTo(state), text: state.document === null ? "its tokens" : "document by document" }),
     split.documents ? gotoField(state, split.documents) : null);
   const most = Math.max(1, ...split.shards.map((shard) => shard.tokens));
   const rows = split.shards.slice(0, MOST_SHARDS).map((shard) => {

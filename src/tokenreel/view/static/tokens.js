@@ -136,7 +136,7 @@ export class Palette {
     const underline = ["chip trained plain", "underlined", "trained"];
     if (this.colour === "source") return [...named(this.about.sources.map((source, index) => [source.name, source.hue ?? index])), underline];
     if (this.colour === "turn") return [...named([...this.roles]), ["chip trained no-hue", "none", "in no turn"], underline];
-    return [...named([["segment 1", 0], ["segment 2", 1], ["segment 3", 2]]), ["", "", "and so on; eight colours take turns"], underline];
+    return [...named([["segment 1", 0], ["segment 2", 1], ["segment 3", 2]]), ["", "", "and so on, eight in turn"], underline];
   }
 }
 
@@ -170,10 +170,10 @@ export function tokenAt(part, slot) {
 /** Return the pairs (word, value) that tell of a token. */
 export function tokenFacts(token) {
   const { segment, isDocument } = token;
+  const position = segment && !isDocument ? `, position ${grouped(token.position)}` : "";
   return [
     ["id", segment ? grouped(token.id) : null],
-    [isDocument ? "token" : "slot", `${grouped(token.slot)} of ${grouped(token.width)}`],
-    ["position", segment && !isDocument ? grouped(token.position) : null],
+    [isDocument ? "token" : "slot", `${grouped(token.slot)} of ${grouped(token.width)}${position}`],
     ["segment", segment && !isDocument ? grouped(segment.number) : null],
     ["weight", segment ? `${decimal(token.weight)} (${token.kind})` : null],
     ["turn", token.role],
