@@ -208,15 +208,16 @@ def _plan_block(
     cuts, fits = _cut(whole, wanted, num_groups=len(begins))
     bounds = Bounds(document=np.arange(first, stop), begin=begins, length=ends - begins)
     targets = count_targets(split, cuts, bounds)
-    # A group is kept if it fits and each of its answers has a target.
+    # A group is kept if it fits and each of its answers has a target. An answer cut to a single
+    # token has none: the token is an input.
     untrained = (targets < wanted.min_trained) | (cuts.length < 2)
     is_trained = np.bincount(whole.document[untrained], minlength=len(begins)) == 0
     is_filled = ends > begins
     kept = is_filled & fits & is_trained
-    chosen = kept[whole.document]
-    segments = cuts.take(chosen)
+    is_shown = kept[whole.document]
+    segments = cuts.take(is_shown)
     table, order = _lay_out(segments, wanted, base=first)
-    cut_off = whole.length[chosen] - segments.length
+    cut_off = whole.length[is_shown] - segments.length
     counts = {
         "documents": len(begins),
         "groups": int(np.count_nonzero(kept)),
@@ -228,10 +229,10 @@ def _plan_block(
         "placed": int(segments.length.sum()),
         "overlap": 0,
         "truncated": int(cut_off.sum()),
-        "trained": int(targets[chosen].sum()),
+        "trained": int(targets[is_shown].sum()),
         "rows": table.num_rows,
     }
-    return LabelledTable(table=table, labels=labels[chosen][order]), counts
+    return LabelledTable(table=table, labels=labels[is_shown][order]), counts
 
 
 def _read_answers(
@@ -274,14 +275,17 @@ def _cut(whole: Segments, wanted: _Wanted, *, num_groups: int) -> tuple[Segments
     capacity = wanted.seq_len + 1
     length = whole.length
     if wanted.truncation == LEFT_OUT:
+        # How many answers of each group are too long alone, and its tokens in all, [groups].
         too_long = np.bincount(whole.document[length > wanted.answer_tokens], minlength=num_groups)
         totals = np.bincount(whole.document, weights=length, minlength=num_groups)
         return whole, (too_long == 0) & (totals <= capacity)
     length = np.minimum(length, wanted.answer_tokens)
     totals = np.bincount(whole.document, weights=length, minlength=num_groups)
+    # Groups that are still too long are few: a loop over them, each a slice of the answers.
     for group in np.flatnonzero(totals > capacity).tolist():
         mine = slice(*np.searchsorted(whole.document, (group, group + 1)))
         length[mine] = np.minimum(length[mine], common_length(length[mine], capacity))
+    # What is cut off goes from the front of an answer, prompt first, or from its end.
     moved = whole.length - length if wanted.truncation == "keep_last" else 0
     start = whole.start + moved
     cuts = replace(whole, start=start, length=length, prefix_start=start)
@@ -307,11 +311,15 @@ def _lay_out(segments: Segments, wanted: _Wanted, *, base: int) -> tuple[Table, 
     """Return the table of rows, and which answer each of its pieces is."""
     # The answers of a group stand one after the other: group g is answers first[g] on.
     _, first, counts = np.unique(segments.document, return_index=True, return_counts=True)
+    # The tokens of each group, [groups]: differences of running sums over answers.
     ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(segments.length)))
     totals = ends[first + counts] - ends[first]
+    # The groups in the order of rows, and which of them each row begins with.
     row_offsets, groups = pack(totals, wanted.seq_len + 1, method=wanted.packing)
+    # The same in answers: order[i] is the answer that is piece i; pieces[g] the first of group g.
     order = ragged_index(first[groups], counts[groups])
     pieces = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts[groups])))
+    # And the way back: rank[a] is the piece that shows answer a.
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     table = Table(

@@ -4,7 +4,9 @@ A prompt has at most T tokens, since the last is an input too: longer ones are l
 counted, or with keep_last lose their first tokens. Rows are padded on the left, so that all
 prompts of a batch end where the answers begin, or on the right. With `repeats` each prompt is
 that many rows side by side: rows p · repeats to (p + 1) · repeats, the group whose answers are
-compared with each other. order/grouped_order.py keeps a group in one step.
+compared with each other. order/grouped_order.py keeps a group in one step. A rank, and a
+microbatch, has whole groups where its rows are a multiple of `repeats`; else a group lies on two
+of them, and its rewards are to be gathered, as examples/grpo_loop.py and TRL do anyway.
 
 Every other kind leaves out rows without a trained target; here there is none, and a split with
 one is refused: it would show the model its answers. The plan is made at every start, in memory:
