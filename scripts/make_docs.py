@@ -38,6 +38,12 @@ INCLUDED = {
 LINK = re.compile(r"(\]\()(?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?(\))")
 INSERT = re.compile(r"^<!-- insert: ([\w-]+) -->$", re.MULTILINE)
 DRAWING = re.compile(r"^!\[([^\]]*)\]\(([^)]+\.svg)\)$", re.MULTILINE)
+# A picture for the light and one for the dark, as forges show them; the site has a switch.
+PICTURE = re.compile(
+    r'^<picture>\s*<source [^>]*srcset="([^"]+)">\s*<img src="([^"]+)" alt="([^"]+)">'
+    r"\s*</picture>$",
+    re.MULTILINE,
+)
 NUMBERED = re.compile(r"^(\d+)\. ", re.MULTILINE)
 # What a browser fetches by itself: links that a reader clicks (<a href>) are no requests.
 FETCHED = re.compile(
@@ -95,6 +101,7 @@ def staged_text(path: Path, page: Path, tests: dict[str, str]) -> str:
     """Return the text of a page with its parts, drawings and links put in place."""
     text = path.read_text("utf-8")
     text = INSERT.sub(lambda match: PARTS[match[1]](), text)
+    text = PICTURE.sub(r"![\3](\2#only-light)\n![\3](\1#only-dark)", text)
     text = DRAWING.sub(lambda match: drawing(path.parent / match[2], match[1]), text)
     text = LINK.sub(lambda match: led(match, path, page), text)
     text = text.replace("```python\n>>> ", "```pycon\n>>> ")

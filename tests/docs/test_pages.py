@@ -94,10 +94,15 @@ def test_every_link_leads_to_a_file() -> None:
     missing = [
         f"{page}: {target}"
         for page in PAGES
-        for target, _ in LINK.findall((DOCS / page).read_text("utf-8"))
+        for target in targets_of((DOCS / page).read_text("utf-8"))
         if not (DOCS / page).parent.joinpath(target).exists()
     ]
     assert missing == []
+
+
+def targets_of(text: str) -> list[str]:
+    """Return where the links and pictures of a page lead."""
+    return [target for target, _ in LINK.findall(text)] + re.findall(r'src(?:set)?="([^"]+)"', text)
 
 
 def test_every_test_that_a_page_names_exists() -> None:
