@@ -44,19 +44,19 @@ def share_bands(
 
     `step`: where the needle stands, if anywhere.
     """
-    drawn = [_bands(borders, *_few(shares), prefix), *_marks(borders, marks), *_ticks(borders)]
+    drawn = [_bands(borders, *_few(shares), prefix), *_marks(borders, marks, prefix)]
+    drawn += _ticks(borders)
     if step is not None and borders[0] <= step <= borders[-1]:
         at = f"{_part(borders, step):.2%}"
         drawn.append(
-            f'<line x1="{at}" x2="{at}" y1="{TOP - 4}" y2="{TOP + HEIGHT + 3}" '
-            f'stroke="var(--needle)" stroke-width="2"/>'
-            f'<circle cx="{at}" cy="{TOP + HEIGHT + 3}" r="4" fill="var(--needle)"/>'
+            f'<line class="{prefix}needle" x1="{at}" x2="{at}" y1="{TOP - 4}" '
+            f'y2="{TOP + HEIGHT + 3}"/>'
+            f'<circle class="{prefix}needle" cx="{at}" cy="{TOP + HEIGHT + 3}" r="3"/>'
         )
     told = f"shares of {len(shares):,} sources over steps {borders[0]:,} to {borders[-1]:,}"
     return (
-        f'<svg width="100%" height="{TOP + HEIGHT + BOTTOM}" role="img" aria-label="{told}" '
-        f'font-size="11" font-family="ui-monospace,monospace" fill="var(--soft)" '
-        f'overflow="visible">{"".join(drawn)}</svg>'
+        f'<svg class="{prefix}share-bands" width="100%" height="{TOP + HEIGHT + BOTTOM}" '
+        f'role="img" aria-label="{told}">{"".join(drawn)}</svg>'
     )
 
 
@@ -82,7 +82,7 @@ def _bands(borders: Sequence[int], shares: np.ndarray, hues: Sequence[int], pref
         points = _stairs(steps, upper) + _stairs(steps, lower)[::-1]
         line = "L".join(f"{x:g} {y}" for x, y in points)
         css = f"{prefix}hue-{hue % NUM_HUES}"
-        paths.append(f'<path class="{css}" fill="var(--hue)" d="M{line}Z"/>')
+        paths.append(f'<path class="{css}" d="M{line}Z"/>')
     box = f"{steps[0]:g} 0 {steps[-1] - steps[0]:g} {FINE}"
     return (
         f'<svg y="{TOP}" width="100%" height="{HEIGHT}" viewBox="{box}" '
@@ -99,7 +99,7 @@ def _stairs(steps: np.ndarray, heights: np.ndarray) -> list[tuple[float, int]]:
     return [*corners, (float(steps[-1]), int(heights[-1]))]
 
 
-def _marks(borders: Sequence[int], marks: Sequence[Mark]) -> list[str]:
+def _marks(borders: Sequence[int], marks: Sequence[Mark], prefix: str) -> list[str]:
     """Return a broken line for each mark, and its step above it where there is room."""
     drawn, named_at = [], -1.0
     for mark in marks:
@@ -108,8 +108,8 @@ def _marks(borders: Sequence[int], marks: Sequence[Mark]) -> list[str]:
             continue
         at = f"{part:.2%}"
         drawn.append(
-            f'<line x1="{at}" x2="{at}" y1="{TOP - 4}" y2="{TOP + HEIGHT}" stroke="var(--ink)" '
-            f'stroke-dasharray="3 2"><title>{printed(mark.text)}</title></line>'
+            f'<line class="{prefix}mark" x1="{at}" x2="{at}" y1="{TOP - 4}" y2="{TOP + HEIGHT}">'
+            f"<title>{printed(mark.text)}</title></line>"
         )
         if named_at < 0 or part - named_at >= NEAREST_LABELS:
             drawn.append(

@@ -51,7 +51,7 @@ def notebook_style() -> str:
 @cache
 def notebook_palette() -> str:
     """Return the palette for whatever is inside `.tokenreel`, in the theme of the notebook."""
-    light, dark, *_ = re.findall(r"\{([^{}]*--paper:[^{}]*)\}", _parts()[0])
+    light, dark, *_ = re.findall(r"\{([^{}]*\bpaper:[^{}]*)\}", _parts()[0])
     rules = (
         f"{CARD}{{{light}}}",
         f"@media (prefers-color-scheme: dark){{{CARD}{{{dark}}}}}",

@@ -15,6 +15,7 @@ from tokenreel.display.escaped import PICTURES, printed, token_html
 NUM_HUES = 8  # of chips.css
 CONTROL = re.compile(r"<[|｜]?(.+?)[|｜]?>")
 LONG_HASH = re.compile(r"_[0-9a-f]{16,}$")
+WEIGHT = "weight"  # the variable of chips.css
 EMPTY = "∅"  # a token that says nothing
 LEGEND = {
     "trained": "the model is asked for it",
@@ -99,7 +100,7 @@ def _chip(chip: Chip, newline: str, prefix: str) -> str:
     kinds = ["chip", "trained" if chip.is_trained else "context"]
     kinds += ["control"] * chip.is_control + ["begins"] * chip.begins
     css = " ".join(f"{prefix}{kind}" for kind in kinds)
-    pale = f' style="--weight:{chip.weight:.2f}"' if 0 < chip.weight < 1 else ""
+    pale = f' style="--{WEIGHT}:{chip.weight:.2f}"' if 0 < chip.weight < 1 else ""
     ids, text = " ".join(map(str, chip.ids)), chip.text
     told = ", ".join(filter(None, (ids, text if chip.is_control else "", chip.told)))
     text = short_control(text) if chip.is_control else text
