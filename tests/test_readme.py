@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.docs.blocks import ROOT, Session, blocks_of, check_block, run_in_shell
+from tests.docs.blocks import ROOT, Session, blocks_of, check_block
 
 from tokenreel.cli.main import full_parser
 from tokenreel.cli.usage import MisuseError
@@ -70,11 +70,3 @@ def test_every_file_that_the_architecture_names_is_there() -> None:
         n for n in named if not any((r / n).exists() for r in (ROOT / "src/tokenreel", ROOT))
     ]
     assert missing == [] and len(named) > 60
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(600)
-def test_the_commands_run_in_a_shell(tmp_path: Path) -> None:
-    for block in blocks_of(PAGE):
-        if block.kind == "sh":
-            run_in_shell(block, tmp_path)
