@@ -252,12 +252,14 @@ def test_what_is_no_group_is_refused_by_file_line_and_field(record: Any, message
 
 
 def test_messages_that_cannot_be_compared_for_their_depth_are_refused() -> None:
-    deep: list[Any] = []
-    for _ in range(100_000):
-        deep = [deep]
-    asked = [{**USER, "given": deep}]
+    def asked() -> dict[str, Any]:
+        deep: list[Any] = []
+        for _ in range(100_000):
+            deep = [deep]
+        return {**USER, "given": deep}
+
     with pytest.raises(InputError, match=r"pairs.jsonl:7: the record is nested too deeply"):
-        read_group({"chosen": [*asked, BLUE], "rejected": [*asked, GREEN]}, PLACE)
+        read_group({"chosen": [asked(), BLUE], "rejected": [asked(), GREEN]}, PLACE)
 
 
 def test_a_record_of_several_shapes_is_read_as_the_pair_it_has() -> None:

@@ -26,8 +26,10 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from tokenreel.errors import InputError
@@ -145,9 +147,13 @@ def _repeats(answer: Sequence[Any], prompt: object) -> bool:
         said = answer[0].get("role") or answer[0].get("from")
         role = ROLE_NAMES.get(said) if isinstance(said, str) else None
         return role not in (None, "assistant")
-    if not isinstance(prompt, (list, tuple)) or not prompt:
+    if not isinstance(prompt, (list, tuple)) or not 0 < len(prompt) <= len(answer):
         return False
-    return _without_nulls(answer[: len(prompt)]) == _without_nulls(prompt)
+    return all(map(_are_same, answer, prompt))
+
+
+def _are_same(message: object, other: object) -> bool:
+    return message == other or _without_nulls(message) == _without_nulls(other)
 
 
 def _without_nulls(value: object) -> object:
@@ -164,12 +170,13 @@ def _split_prompt(
 
     Of texts these are whole words; a blank between prompt and answers goes with the answers.
     """
-    one, other = chosen, rejected
+    most = min(len(chosen), len(rejected)) - 1
     if not isinstance(chosen, str):
-        one, other = ([_without_nulls(item) for item in side] for side in (chosen, rejected))
-    shorter = min(len(one), len(other))
-    common = next((i for i in range(shorter) if one[i] != other[i]), shorter - 1)
-    if isinstance(chosen, str):
+        pairs = zip(chosen[:most], rejected, strict=False)
+        common = sum(1 for _ in takewhile(lambda pair: _are_same(*pair), pairs))
+    else:
+        # The first letter that differs, by halving: texts are long, and Python's loops slow.
+        common = bisect_left(range(most), True, key=lambda i: chosen[: i + 1] != rejected[: i + 1])
         begun = len(re.split(r"\s", chosen[:common])[-1])  # letters of a word that differs later
         if begun < common:
             common -= begun + (chosen[common - begun - 1] == " ")
