@@ -33,9 +33,15 @@ PARSERS = {
 }
 
 RANKS = [b"%s %d\n" % (base64.b64encode(bytes((byte,))), byte) for byte in range(256)]
-DEEP: list[Any] = []
-for _ in range(100_000):
-    DEEP = [DEEP]
+
+
+def deep() -> list[Any]:
+    value: list[Any] = []
+    for _ in range(100_000):
+        value = [value]
+    return value
+
+
 # What raised something else, or nothing, before this test was there: a case of each.
 FOUND: list[tuple[str, Any]] = [
     ("recipe_dict", {"seq_len": "\ud800"}),
@@ -52,8 +58,8 @@ FOUND: list[tuple[str, Any]] = [
     ("mixture_sampler_state", {"changes": [[1, [0.5]]]}),
     ("token_loader_state", {"drawn": [1]}),
     ("episodes_index", b""),
-    ("template_arguments", {"enable_thinking": DEEP}),
-    ("preference_records", {"chosen": [DEEP, "a"], "rejected": [DEEP, "b"]}),
+    ("template_arguments", {"enable_thinking": deep()}),
+    ("preference_records", {"chosen": [deep(), "a"], "rejected": [deep(), "b"]}),
 ]
 
 
