@@ -28,6 +28,7 @@ DOCUMENT_TOKENS = 400
 NUM_TOKENS = 40_000_000
 TURN_TOKENS = 100
 MILLISECOND = 1e-3
+RUNS = (("windows", "text"), ("packed", "text"), ("packed", "chat"), ("packed", "weighed"))
 
 
 def measure() -> list[Row]:
@@ -35,9 +36,9 @@ def measure() -> list[Row]:
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="tokenreel-bench-") as name:
         folder = Path(name)
-        _write(folder / "text", with_turns=False)
-        _write(folder / "chat", with_turns=True)
-        for kind, path in (("windows", "text"), ("packed", "text"), ("packed", "chat")):
+        for path in ("text", "chat", "weighed"):
+            _write(folder / path, turns=path == "chat", weights=path == "weighed")
+        for kind, path in RUNS:
             answers = _answers(folder / path, rows=kind)
             rows += _measure(f"{path}, {kind}", answers)
     return rows
@@ -87,26 +88,29 @@ def _answers(path: Path, *, rows: str) -> Answers:
     return Answers([subject])
 
 
-def _write(path: Path, *, with_turns: bool) -> None:
-    """Write documents of printable bytes; with turns, chats of four turns, two of them trained."""
+def _write(path: Path, *, turns: bool, weights: bool) -> None:
+    """Write documents of printable bytes: chats of four turns, or with a weight for each token."""
     ids = np.random.default_rng(0).integers(32, 127, NUM_TOKENS, dtype=np.uint16)
     offsets = np.arange(0, NUM_TOKENS + 1, DOCUMENT_TOKENS)
-    turns = turn_offsets = None
-    if with_turns:
-        turns = np.zeros(NUM_TOKENS // TURN_TOKENS, TURN)
-        number = np.arange(len(turns))
-        turns["start"] = number * TURN_TOKENS % DOCUMENT_TOKENS
-        turns["length"], turns["head"] = TURN_TOKENS, 4
-        turns["role"] = 1 + number % 2
-        turns["weight"] = number % 2
-        turn_offsets = offsets // TURN_TOKENS
+    table = np.zeros(NUM_TOKENS // TURN_TOKENS, TURN)
+    number = np.arange(len(table))
+    table["start"] = number * TURN_TOKENS % DOCUMENT_TOKENS
+    table["length"], table["head"] = TURN_TOKENS, 4
+    table["role"] = 1 + number % 2
+    table["weight"] = number % 2
     documents = DocumentBatch(
         ids=ids,
         offsets=offsets,
-        turns=turns,
-        turn_offsets=turn_offsets,
+        turns=table if turns else None,
+        turn_offsets=offsets // TURN_TOKENS if turns else None,
+        weights=np.arange(NUM_TOKENS) // 5 % 2 * np.float32(0.5) if weights else None,
         provenance=[Provenance(file="text.jsonl", row=row) for row in range(len(offsets) - 1)],
     )
-    vocab_size = byte_tokenizer().vocab_size
-    with StoreWriter(path, vocab_size=vocab_size, turns=with_turns, provenance=True) as writer:
+    with StoreWriter(
+        path,
+        vocab_size=byte_tokenizer().vocab_size,
+        turns=turns,
+        weights="float32" if weights else None,
+        provenance=True,
+    ) as writer:
         writer.add_batch(documents)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from tests.view.looking import EVERY_KIND, feed_of
 
+from tokenreel import Recipe, Source, StoreWriter
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
 from tokenreel.view.batch_facts import step_facts
@@ -27,6 +29,23 @@ def test_rows_are_counted_as_the_batch_has_them(stores: Path, kind: str, seq_len
         assert [row["trained"] for row in facts["rows"]] == trained
         assert facts["trained"] == sum(trained)
         assert facts["filled"] == np.count_nonzero(segments) / segments.size
+
+
+@pytest.mark.parametrize("rows", ["packed", "windows"])
+def test_stored_weights_are_counted_label_by_label(
+    tmp_path: Path, rows: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = np.random.default_rng(3)
+    with StoreWriter(tmp_path / "s", vocab_size=9, weights="float32") as writer:
+        for _ in range(40):
+            weights = generator.choice([0, 0.5, 1], int(generator.integers(2, 60)))
+            writer.add(np.ones(len(weights), int), weights=weights)
+    source = Source(name="s", path=tmp_path / "s", rows=rows)
+    feed = Feed(Recipe(seq_len=48, global_batch_size=5, sources=[source]))
+    monkeypatch.setattr("tokenreel.view.batch_facts.SLOTS_AT_ONCE", 100)  # two rows at a time
+    for step in range(4):
+        trained = np.count_nonzero(feed.batch(step).loss_weights, axis=1).tolist()
+        assert [row["trained"] for row in step_facts(feed, step)["rows"]] == trained
 
 
 def test_the_only_document_of_a_row_is_named_with_its_place(recipe: Path) -> None:

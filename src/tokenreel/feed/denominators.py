@@ -49,31 +49,23 @@ def weigh_rows(plan: RowPlan, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowCounts:
-    """Of some rows, int64 [rows]: slots that hold a token, segments, and labels that weigh."""
-
-    used: np.ndarray
-    segments: np.ndarray
-    trained: np.ndarray
-
-
-def count_rows(plan: RowPlan, pieces: Pieces, *, seq_len: int) -> RowCounts:
-    """Count what rows of a plan hold, from their pieces and weights alone: no token is read."""
-    first = _is_first(pieces)
-    _, trained = _weigh_pieces(plan, pieces, first)
-
-    def by_row(values: np.ndarray) -> np.ndarray:
-        return np.bincount(pieces.row, weights=values, minlength=pieces.num_rows).astype(np.int64)
-
+def count_rows(pieces: Pieces, *, seq_len: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many slots of rows hold a token, and their segments, int64; no token is read."""
     # A row has a token more than slots: its last token is a label alone, and so is a segment of it.
     begins = np.cumsum(pieces.length) - pieces.length
     begins -= np.repeat(begins[pieces.row_offsets[:-1]], np.diff(pieces.row_offsets))
-    return RowCounts(
-        used=np.minimum(by_row(pieces.length), seq_len),
-        segments=by_row(first & (begins < seq_len)),
-        trained=by_row(trained),
-    )
+    used = np.minimum(_by_row(pieces, pieces.length), seq_len)
+    return used, _by_row(pieces, _is_first(pieces) & (begins < seq_len))
+
+
+def count_trained(plan: RowPlan, pieces: Pieces) -> np.ndarray:
+    """Return how many labels of rows of a plan weigh something, int64; no token is read."""
+    _, trained = _weigh_pieces(plan, pieces, _is_first(pieces))
+    return _by_row(pieces, trained)
+
+
+def _by_row(pieces: Pieces, values: np.ndarray) -> np.ndarray:
+    return np.bincount(pieces.row, weights=values, minlength=pieces.num_rows).astype(np.int64)
 
 
 def _is_first(pieces: Pieces) -> np.ndarray:

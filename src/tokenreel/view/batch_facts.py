@@ -1,8 +1,8 @@
 """What a page is told of a whole step: each row in a line, from its plan alone.
 
-No batch is made and no token is read: the pieces of the rows, and what the turns or weights of
-their documents say, are counted together. A step of 512 rows of 32,768 tokens takes some ten
-milliseconds, most of them for provenances.
+No batch is made and no token is read: the pieces of the rows, and what the turns of their
+documents say, are counted together. A step of 512 rows of 32,768 tokens takes some ten
+milliseconds. Only where every token has a stored weight the rows are made, some at a time.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from tokenreel.errors import ConfigError
-from tokenreel.feed.denominators import count_rows
+from tokenreel.feed.denominators import count_rows, count_trained
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.parts import part_of
 from tokenreel.feed.trace import check_within, pieces_by_document
 from tokenreel.order.order import Located
+
+SLOTS_AT_ONCE = 1 << 19  # of rows that are made together: some 15 MB, which the caches half hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ def step_facts(feed: Feed, step: int, *, world_size: int = 1) -> dict[str, Any]:
     """
     check_within(feed, step)
     located = feed.locate(step)
-    columns = _count(feed, located)
+    columns = _count(feed, step, located)
     num_slots = feed.recipe.global_batch_size * feed.recipe.seq_len
     used = int(columns.used.sum())
     return {
@@ -54,7 +56,7 @@ def step_facts(feed: Feed, step: int, *, world_size: int = 1) -> dict[str, Any]:
     }
 
 
-def _count(feed: Feed, located: Located) -> _Columns:
+def _count(feed: Feed, step: int, located: Located) -> _Columns:
     columns = _Columns(
         used=np.zeros(len(located.source), np.int64),
         segments=np.zeros(len(located.source), np.int64),
@@ -64,11 +66,27 @@ def _count(feed: Feed, located: Located) -> _Columns:
     for source in np.unique(located.source).tolist():
         mine, plan = np.flatnonzero(located.source == source), feed.plans[source]
         pieces = plan.pieces(located.row[mine])
-        counts = count_rows(plan, pieces, seq_len=feed.recipe.seq_len)
-        columns.used[mine], columns.segments[mine] = counts.used, counts.segments
-        columns.trained[mine] = counts.trained
+        counts = count_rows(pieces, seq_len=feed.recipe.seq_len)
+        columns.used[mine], columns.segments[mine] = counts
+        if plan.split.has_weights:
+            columns.trained[mine] = _count_made(feed, step, mine)
+        else:
+            columns.trained[mine] = count_trained(plan, pieces)
         columns.document[mine] = pieces_by_document(plan.split, pieces).only_document
     return columns
+
+
+def _count_made(feed: Feed, step: int, seats: np.ndarray) -> np.ndarray:
+    """Return how many labels of rows weigh something, int64, by making the rows.
+
+    Where every token has a stored weight that is ten times as fast as finding their runs.
+    """
+    size = max(SLOTS_AT_ONCE // feed.recipe.seq_len, 1)
+    counts = [
+        np.count_nonzero(feed.rows(step, seats[start : start + size]).loss_weights, axis=1)
+        for start in range(0, len(seats), size)
+    ]
+    return np.concatenate(counts)
 
 
 def _rows(feed: Feed, located: Located, columns: _Columns, world_size: int) -> list[dict[str, Any]]:
