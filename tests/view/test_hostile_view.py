@@ -7,6 +7,8 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ import httpx
 import numpy as np
 import pytest
 from selenium.webdriver import Chrome
-from tests.view.browser.driving import Page, serving, start_browser
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from tests.view.browser.driving import FLAGS, Page, find_browser, serving
 from tests.view.browser.driving import Served as ServedPage
 from tests.view.looking import Raw, ask_raw, opened, write_recipe
 from tests.view.test_server import TOKEN, Served
@@ -314,7 +318,14 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[Chrome]:
-    started = start_browser()
+    """A browser to which evil.example is this machine, as after DNS rebinding."""
+    browser, program = find_browser()
+    options = Options()
+    options.binary_location = browser
+    for flag in (*FLAGS, "--host-resolver-rules=MAP evil.example 127.0.0.1"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    started = Chrome(options=options, service=Service(program))
     yield started
     started.quit()
 
@@ -371,3 +382,80 @@ def test_two_hostile_recipes_are_compared_as_text(driver: Chrome, hostile: Path)
         page.open("view=compare&step=3")
         page.wait("return document.querySelector('#main').textContent.includes('seed')")
         check_harmless(page, scripts=1)
+
+
+EVIL = """<!doctype html><title>evil</title><body><script>
+window.got = {};
+const at = "ADDRESS";
+const kept = (name) => (value) => { window.got[name] = value; };
+fetch(at + "api/target").then((r) => r.text())
+  .then(kept("fetch"), () => kept("fetch")("refused"));
+fetch(at + "api/target", { mode: "no-cors" }).then((r) => r.text())
+  .then(kept("opaque"), () => kept("opaque")("refused"));
+for (const [tag, name] of [["script", "src"], ["link", "href"], ["img", "src"], ["iframe", "src"],
+                           ["object", "data"], ["embed", "src"]]) {
+  const element = document.createElement(tag);
+  if (tag === "link") element.rel = "stylesheet";
+  element.onload = () => { window.got[tag] = "loaded"; };
+  element.onerror = () => { window.got[tag] = "refused"; };
+  element[name] = at + (tag === "script" ? "static/main.js" : tag === "link" ? "static/chips.css"
+    : tag === "img" ? "static/icon.svg" : "");
+  document.body.append(element);
+}
+const socket = new WebSocket(at.replace("http", "ws") + "api/target");
+socket.onopen = () => { window.got.socket = "opened"; };
+socket.onerror = () => { window.got.socket = "refused"; };
+</script>"""
+
+
+@contextmanager
+def evil_page(address: str) -> Iterator[str]:
+    """Serve a page of another origin that wants what is at an address, whose token it knows."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = EVIL.replace("ADDRESS", address).encode()
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *words: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "evil.example"])
+def test_a_page_of_another_origin_gets_nothing_in_a_real_browser(
+    driver: Chrome, recipe: Path, host: str
+) -> None:
+    """Not even with the token: of another port, another name of this machine, a foreign name."""
+    with serving(opened(recipe)) as served, evil_page(served.address) as evil:
+        driver.get(evil.replace("127.0.0.1", host))
+        page = Page(driver, served)
+        names = ("fetch", "opaque", "script", "link", "img", "socket")
+        page.wait("return arguments[0].every((name) => name in window.got)", names)
+        got = page.js("return window.got")
+        framed = page.js(
+            "return [...document.querySelectorAll('iframe')].map(f => !!f.contentDocument)"
+        )
+    assert {name: got[name] for name in names} == dict.fromkeys(names, "refused")
+    assert framed == [False]
+    driver.get_log("browser")
+
+
+def test_a_foreign_name_that_leads_here_is_refused_in_a_real_browser(
+    driver: Chrome, recipe: Path
+) -> None:
+    with serving(opened(recipe)) as served:
+        driver.get(served.address.replace("127.0.0.1", "evil.example"))
+        text = driver.execute_script("return document.body.textContent")
+        assert json.loads(text)["error"]["what"] == "this address is not served here"
+        assert driver.execute_script("return document.scripts.length") == 0
+    driver.get_log("browser")
