@@ -106,6 +106,12 @@ def test_a_labelled_completion_is_a_group_of_one(label: bool, expected: int) -> 
     assert said(group) == SKY[:1] and group.labels == (expected,)
 
 
+def test_a_prompt_of_messages_that_answers_repeat_is_not_doubled() -> None:
+    for more in ({"completion": [USER, BLUE], "label": True}, {"answers": [[USER, BLUE], [BLUE]]}):
+        group = read_group({"prompt": [USER], **more})
+        assert said(group) == SKY[:1] * len(group.answers)
+
+
 @pytest.mark.parametrize(
     ("how", "order"),
     [
@@ -191,6 +197,10 @@ BAD: dict[str, tuple[Any, str]] = {
         "field 'label': not a label (expected true (desirable) or false, got a number, '1'); "
         "write it as true or false",
     ),
+    "label of a huge number": (
+        {"prompt": "a", "completion": "b", "label": 10**5000},
+        "(expected true (desirable) or false, got a number)",
+    ),
     "stepwise": (
         {"prompt": "a", "completions": ["b", "c"], "labels": [True, False]},
         "labels of single steps (stepwise supervision) are not read",
@@ -212,6 +222,15 @@ BAD: dict[str, tuple[Any, str]] = {
     "one whole conversation beside messages": (
         {"prompt": [USER], "chosen": [BLUE], "rejected": [USER, GREEN]},
         "or neither, got rejected does",
+    ),
+    "whole completion beside a text": (
+        {"prompt": USER["content"], "completion": [USER, BLUE], "label": True},
+        "field 'completion': a whole conversation beside a prompt that is a text (expected the "
+        "messages that answer it, the first of the assistant, got a message of the user first)",
+    ),
+    "whole answer beside a text": (
+        {"prompt": USER["content"], "answers": [[BLUE], [USER, BLUE]]},
+        "field 'answers[1]': a whole conversation beside a prompt that is a text",
     ),
     "nothing behind the prompt": (
         {"prompt": [USER, BLUE], "chosen": [USER, BLUE], "rejected": [USER, BLUE]},

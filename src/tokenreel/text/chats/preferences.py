@@ -11,8 +11,8 @@ chat (shapes.py). A text is the message of the user, or of the assistant.
 
 Datasets repeat the prompt inside their answers: without a `prompt`, or with one that is a text
 where the answers are conversations that somebody else than the assistant begins, the prompt is
-what `chosen` and `rejected` have in common; where `prompt` is a list of messages that both
-answers begin with, the answers are what follows. In common are whole messages, as TRL has it, or
+what `chosen` and `rejected` have in common; where `prompt` is a list of messages that answers
+begin with, the answers are what follows. In common are whole messages, as TRL has it, or
 of texts whole words, where TRL takes letters: a token of which half is prompt could not be
 trained, and DPO's loss is the same, since what both answers begin with cancels out. Messages are
 the same whether a field is null or missing, because Parquet fills what is missing with nulls.
@@ -139,6 +139,20 @@ def _read_pair(record: Mapping, place: Place) -> Group:
     return _group(record, place, prompt, answers, labels=(PREFERRED, REJECTED))
 
 
+def _behind(prompt: object, answer: object, place: Place) -> object:
+    """Return an answer without the prompt's messages, if it begins with them."""
+    if not isinstance(answer, (list, tuple)) or not _repeats(answer, prompt):
+        return answer
+    if isinstance(prompt, (list, tuple)):
+        return answer[len(prompt) :]
+    raise place.error(
+        "a whole conversation beside a prompt that is a text",
+        expected="the messages that answer it, the first of the assistant",
+        actual=f"a message of the {answer[0].get('role') or answer[0].get('from')} first",
+        remedy="leave out the messages of the prompt, or give the prompt as messages",
+    )
+
+
 def _repeats(answer: Sequence[Any], prompt: object) -> bool:
     """Tell whether an answer is a conversation that has the prompt, text or messages, in it."""
     if isinstance(answer, str) or not answer or not isinstance(answer[0], Mapping):
@@ -202,12 +216,17 @@ def _read_labelled(record: Mapping, place: Place) -> Group:
         raise place.at("label").error(
             "not a label",
             expected="true (desirable) or false",
-            actual=f"{type_name(label)}, {shorten(str(label))}",
+            actual=_told(label),
             remedy="write it as true or false",
         )
-    answers = {"completion": record["completion"]}
     prompt = _prompt(record, place)
+    answers = {"completion": _behind(prompt, record["completion"], place.at("completion"))}
     return _group(record, place, prompt, answers, labels=(PREFERRED if label else REJECTED,))
+
+
+def _told(value: object) -> str:
+    is_huge = isinstance(value, int) and value.bit_length() > 64  # Python may refuse to write it
+    return type_name(value) if is_huge else f"{type_name(value)}, {shorten(str(value))}"
 
 
 def _read_ranked(record: Mapping, place: Place, listed: str) -> Group:
@@ -219,8 +238,9 @@ def _read_ranked(record: Mapping, place: Place, listed: str) -> Group:
             actual=_size(answers),
         )
     order = _order(record, place, len(answers))
-    named = {f"{listed}[{number}]": answers[number] for number in order}
     prompt = _prompt(record, place)
+    fields = [(f"{listed}[{number}]", answers[number]) for number in order]
+    named = {field: _behind(prompt, answer, place.at(field)) for field, answer in fields}
     return _group(record, place, prompt, named, labels=(NO_LABEL,) * len(answers))
 
 
