@@ -13,7 +13,7 @@ function readEmbedded() {
 }
 
 /** What went wrong, in the five parts that tokenreel's errors have. */
-export class Trouble extends Error {
+class Trouble extends Error {
   constructor({ what, where, expected, actual, remedy }) {
     super(what);
     this.parts = { what, where, expected, actual, remedy };

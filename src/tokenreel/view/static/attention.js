@@ -7,7 +7,7 @@ import { inks } from "./theme.js";
 const SIDE = 208;
 
 /** Return blocks {start, stop} of slots that see each other: pieces of one segment are one block. */
-export function blocksOf(segments) {
+function blocksOf(segments) {
   const blocks = new Map();
   for (const { number, start, stop } of segments) {
     const block = blocks.get(number);
@@ -48,7 +48,10 @@ export function drawAttention(canvas, { segments, width, slot, hueOf }) {
 export function attentionWords(segments, slot, width) {
   const blocks = blocksOf(segments);
   const used = blocks.reduce((sum, block) => sum + block.stop - block.start, 0);
-  if (slot === null) return `${blocks.length === 1 ? "One segment" : `${grouped(blocks.length)} segments`}, none sees another; ${grouped(width - used)} of ${grouped(width)} slots are padding.`;
+  if (slot === null) {
+    const count = blocks.length === 1 ? "One segment" : `${grouped(blocks.length)} segments, none sees another`;
+    return `${count}; ${grouped(width - used)} of ${grouped(width)} slots are padding.`;
+  }
   const block = blocks.find((one) => one.start <= slot && slot < one.stop);
   if (!block) return `Slot ${grouped(slot)} is padding: no slot sees it.`;
   return `Slot ${grouped(slot)} sees slots ${grouped(block.start)} to ${grouped(slot)}: its own segment, up to itself.`;

@@ -188,7 +188,9 @@ export class BatchView {
   buildChunk({ row, chunk }) {
     const stop = Math.min(chunk + CHUNK, this.about.seq_len);
     const number = make("span", { class: "slot-number", text: grouped(chunk), "aria-hidden": "true" });
-    return make("div", { class: stop === this.about.seq_len ? "chunk last" : "chunk", role: "none", "data-row": row }, number, this.fillLater(row, chunk, stop, false));
+    const names = stop === this.about.seq_len ? "chunk last" : "chunk";
+    const chips = this.fillLater(row, chunk, stop, false);
+    return make("div", { class: names, role: "none", "data-row": row }, number, chips);
   }
 
   // Return an element for the chips of these slots, which gets them now or when they have come.
@@ -293,8 +295,10 @@ export class BatchView {
     const item = this.list.firstSeen();
     const isInside = item && item.chunk !== null;
     this.crumb.hidden = !isInside;
-    if (isInside) this.crumb.textContent = `row ${item.row} · from slot ${grouped(item.chunk)} of ${grouped(this.about.seq_len)} · close`;
     this.crumbRow = item?.row;
+    if (!isInside) return;
+    const place = `from slot ${grouped(item.chunk)} of ${grouped(this.about.seq_len)}`;
+    this.crumb.textContent = `row ${item.row} · ${place} · close`;
   }
 
   toCrumb() {
@@ -311,10 +315,11 @@ function chipAt(element, slot) {
 }
 
 /** Return the line above a row's tokens: what it is, in words. */
-export function rowHead(row, { isOpen, numRanks, about, toggle }) {
+function rowHead(row, { isOpen, numRanks, about, toggle }) {
   const dot = make("span", { class: `swatch hue-${sourceHue(row.source)}`, "aria-hidden": "true" });
   const button = make("button", {
-    class: "row-name", type: "button", text: `row ${row.row}`, "aria-expanded": isOpen ? "true" : "false", onclick: toggle,
+    class: "row-name", type: "button", text: `row ${row.row}`, onclick: toggle,
+    "aria-expanded": isOpen ? "true" : "false",
   });
   const source = make("span", { class: "source" }, dot, textSpan(sourceName(row.source)));
   return make("h2", {}, button, source,

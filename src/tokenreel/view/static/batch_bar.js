@@ -27,7 +27,8 @@ export function batchBar(about) {
 
 function legendEntry([names, word, meaning]) {
   const chip = showText(make("span", { class: names }), word);
-  return make("span", { class: "entry" }, chip, meaning ? make("span", { class: "meaning", text: ` ${meaning}` }) : null);
+  const words = meaning ? make("span", { class: "meaning", text: ` ${meaning}` }) : null;
+  return make("span", { class: "entry" }, chip, words);
 }
 
 /** Return buttons of which one is pressed: {element, set(value)}. */

@@ -45,8 +45,9 @@ export class CompareView {
     const table = make("table", {}, make("thead", {}, make("tr", {}, make("th", { text: "what differs", scope: "col" }),
       ...titles.map((title) => make("th", { scope: "col" }, textSpan(title))))), make("tbody", {}, ...rows));
     const verdict = make("p", { class: "verdict" });
-    if (first !== null && first !== undefined) {
-      verdict.append("The first step whose batch differs is ", make("a", { class: "hit", href: linkTo({ step: first }), text: `step ${grouped(first)}` }), ".");
+    if (first !== null) {
+      const link = make("a", { class: "hit", href: linkTo({ step: first }), text: `step ${grouped(first)}` });
+      verdict.append("The first step whose batch differs is ", link, ".");
     } else if (same) verdict.append("Both are the same: they give the same batches.");
     else if (searched) verdict.append(`No batch differs in the first ${grouped(searched)} steps.`);
     this.what.replaceChildren(make("h2", { class: "page-title", text: "What differs?" }), verdict,
@@ -86,8 +87,9 @@ export class CompareView {
   }
 
   rowPair(step, { row, first_slot: first, fields }) {
-    const words = [`row ${row}`, first === null || first === undefined ? null : `from slot ${grouped(first)}`, fields?.length ? fields.join(", ") : null];
-    const head = make("h3", {}, ...words.filter(Boolean).map((word, index) => make(index ? "span" : "b", { text: word })));
+    const head = make("h3", {}, make("b", { text: `row ${row}` }));
+    if (first !== null) head.append(make("span", { text: `from slot ${grouped(first)}` }));
+    if (fields.length) head.append(make("span", { text: fields.join(", ") }));
     const sides = [0, 1].map((target) => this.side(step, row, first ?? 0, target));
     return make("article", { class: "pair" }, head, make("div", { class: "sides" }, ...sides));
   }
@@ -115,7 +117,10 @@ function tokenOf(chip) {
 // One mark a row: filled where it differs. Told in words above.
 function rowMap(rows) {
   return make("div", { class: "row-map", "aria-hidden": "true" },
-    ...rows.map((row) => make("i", { class: row.same ? "same" : "differs", title: `row ${row.row}: ${row.same ? "same" : "differs"}` })));
+    ...rows.map(({ row, same }) => {
+      const word = same ? "same" : "differs";
+      return make("i", { class: word, title: `row ${row}: ${word}` });
+    }));
 }
 
 function valueText(value) {

@@ -77,7 +77,8 @@ export class DocumentView {
       guess: () => LINE_PX * 14,
       inset: () => Math.max(0, byId("top").getBoundingClientRect().bottom),
     });
-    this.unwatch = watchTokens(this.text, (chip) => this.tokenOf(chip), (chip) => go({ slot: Number(chip.dataset.slot) }));
+    const select = (chip) => go({ slot: Number(chip.dataset.slot) });
+    this.unwatch = watchTokens(this.text, (chip) => this.tokenOf(chip), select);
     const items = [];
     for (let start = 0; start < first.tokens; start += CHUNK) items.push({ key: String(start), start });
     this.list.setItems(items);
@@ -157,7 +158,7 @@ export class DocumentView {
 }
 
 /** Return where the first line at or behind a token begins, so that no line is cut between chunks. */
-export function lineBorder(part, token) {
+function lineBorder(part, token) {
   if (token === part.start) return token;
   let border = token;
   while (border < part.stop && !part.texts[border - 1 - part.start]?.endsWith("\n")) border++;
@@ -165,7 +166,7 @@ export function lineBorder(part, token) {
 }
 
 /** Return blocks {role|null, weight, start, stop, begins} that cover start to stop. */
-export function turnBlocks(turns, start, stop) {
+function turnBlocks(turns, start, stop) {
   const blocks = [];
   let free = start;
   for (const turn of turns) {
@@ -214,13 +215,15 @@ function documentNavigation(now, first) {
   if (now.source !== null) words.append(" of ", textSpan(sourceName(now.source)));
   const heading = make("h2", { class: "page-title" }, words);
   if (first) heading.append(make("small", { text: counted(first.tokens, "token") }));
-  const step = (by, words, key) => make("a", {
-    class: "button", href: linkTo({ document: Math.max(0, now.document + by), slot: null }), text: words, "data-key": key,
-  });
+  const step = (by, words, key) => {
+    const href = linkTo({ document: Math.max(0, now.document + by), slot: null });
+    return make("a", { class: "button", href, text: words, "data-key": key });
+  };
   const back = now.source === null
     ? make("a", { class: "button", href: linkTo({ view: "store", slot: null }), text: "to the store" })
     : make("a", { class: "button", href: linkTo({ view: "batch", slot: null }), text: "to the batch" });
   return make("nav", { class: "page-bar", "aria-label": "Documents" }, heading,
     make("span", { class: "page-links" },
-      now.document > 0 ? step(-1, "◀ previous", "p") : null, now.document === null ? null : step(1, "next ▶", "n"), back));
+      now.document > 0 ? step(-1, "◀ previous", "p") : null,
+      now.document === null ? null : step(1, "next ▶", "n"), back));
 }

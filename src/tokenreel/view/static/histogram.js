@@ -20,19 +20,25 @@ export function histogram({ edges, counts }) {
   const most = Math.max(1, ...counts);
   const each = Math.min(WIDEST_BAR, WIDE / Math.max(1, counts.length));
   const total = counts.reduce((sum, count) => sum + count, 0);
-  picture.setAttribute("aria-label", `lengths of ${grouped(total)} documents, from ${grouped(edges[0])} to ${grouped(edges.at(-1))} tokens`);
+  const range = `from ${grouped(edges[0])} to ${grouped(edges.at(-1))} tokens`;
+  picture.setAttribute("aria-label", `lengths of ${grouped(total)} documents, ${range}`);
   const every = Math.ceil(counts.length / 9);
   counts.forEach((count, index) => {
+    const x = index * each;
     const height = count ? Math.max(1.5, (count / most) * (BASE - 16)) : 0;
-    const bar = drawn("g", { class: "bar", tabindex: "-1" });
-    bar.append(
-      drawn("rect", { x: index * each, y: 0, width: each, height: BASE, class: "whole" }),
-      drawn("rect", { x: index * each + 1, y: BASE - height, width: Math.max(1, each - 2), height, rx: 1.5, class: "count" }),
-      drawn("title", {}, `${grouped(count)} documents of ${grouped(edges[index])} to ${grouped(edges[index + 1])} tokens`),
+    const bar = { x: x + 1, y: BASE - height, width: Math.max(1, each - 2), height, rx: 1.5 };
+    const words = `${grouped(count)} documents of ${grouped(edges[index])} to ${grouped(edges[index + 1])} tokens`;
+    const group = drawn("g", { class: "bar" });
+    group.append(
+      drawn("rect", { x, y: 0, width: each, height: BASE, class: "whole" }),
+      drawn("rect", { ...bar, class: "count" }),
+      drawn("title", {}, words),
     );
-    picture.append(bar);
-    if (count === most) picture.append(drawn("text", { x: index * each + each / 2, y: 11, "text-anchor": "middle" }, grouped(count)));
-    if (index % every === 0) picture.append(drawn("text", { x: index * each + 1, y: HIGH - 7 }, grouped(Math.round(edges[index]))));
+    picture.append(group);
+    const middle = { x: x + each / 2, y: 11, "text-anchor": "middle" };
+    if (count === most) picture.append(drawn("text", middle, grouped(count)));
+    const edge = grouped(Math.round(edges[index]));
+    if (index % every === 0) picture.append(drawn("text", { x: x + 1, y: HIGH - 7 }, edge));
   });
   picture.append(drawn("line", { x1: 0, x2: WIDE, y1: BASE + 0.5, y2: BASE + 0.5, class: "base" }));
   return picture;

@@ -61,7 +61,8 @@ export function bigToken(token) {
   const big = make("span", { class: `chip big ${token.kind}${control}` });
   if (token.kind === "padding") big.textContent = "padding";
   else if (token.control) showText(big, shortControl(token.text ?? String(token.id)));
-  else if (token.text === null) big.textContent = token.hasTexts ? `part of a character, id ${token.id}` : String(token.id);
+  else if (!token.hasTexts) big.textContent = String(token.id);
+  else if (token.text === null) big.textContent = `part of a character, id ${token.id}`;
   else if (token.text === "") big.textContent = "∅ no text of its own";
   else showTokenText(big, token.text);
   return big;

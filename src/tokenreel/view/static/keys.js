@@ -113,7 +113,8 @@ export function showHelp() {
 function buildHelp() {
   const list = make("dl");
   for (const [keys, words] of HELP) {
-    list.append(make("dt", {}, ...keys.split(" ").flatMap((key) => [make("kbd", { text: key }), " "])), make("dd", { text: words }));
+    const pressed = keys.split(" ").flatMap((key) => [make("kbd", { text: key }), " "]);
+    list.append(make("dt", {}, ...pressed), make("dd", { text: words }));
   }
   const close = make("button", { type: "button", text: "close", onclick: () => byId("keys").close(), autofocus: true });
   byId("keys").replaceChildren(make("h2", { id: "keys-title", text: "Keys" }), list, close);

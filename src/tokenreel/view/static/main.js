@@ -131,10 +131,11 @@ function watchTop() {
 
 function footer(about) {
   const key = (text) => make("kbd", { text });
-  const keys = [key("←"), " ", key("→"), " step · ", key("↑"), " ", key("↓"), " row · ", key("Enter"), " open · ",
-    key("/"), " search · ", key("c"), " colour · ", key("?"), " all keys · every view is a link"];
+  const winding = [key("←"), " ", key("→"), " step · ", key("↑"), " ", key("↓"), " row · ", key("Enter"), " open · ",
+    key("c"), " colour · "];
+  const keys = [...(about.sources.length ? winding : []), key("/"), " search · ", key("?"), " all keys"];
   const words = isExport() ? ["one view, exported by tokenreel ", about.version] : [`tokenreel ${about.version}`];
-  return [make("span", { class: "foot-keys" }, ...(about.sources.length ? keys : [key("/"), " search · ", key("?"), " all keys"])), make("span", {}, ...words)];
+  return [make("span", { class: "foot-keys" }, ...keys, " · every view is a link"), make("span", {}, ...words)];
 }
 
 start().catch(fail);

@@ -4,7 +4,7 @@
 import { go, here, linkTo } from "./address.js";
 import { ask, isExport, pathOf } from "./answers.js";
 import { attentionCanvas, attentionWords, drawAttention } from "./attention.js";
-import { byId, facts, grouped, make, percent } from "./dom.js";
+import { byId, counted, facts, grouped, make, percent } from "./dom.js";
 import { bigToken } from "./hover.js";
 import { drawPacking, isSorted, packingCanvas, segmentWords } from "./packing.js";
 import { markSteps } from "./reel.js";
@@ -109,9 +109,10 @@ class Panel {
     }
     const head = make("h3", {}, `document ${grouped(segment.document)} of `, textSpan(sourceName(segment.source)));
     const link = make("a", { class: "more", text: "the whole document", href: linkTo(documentState(segment)) });
+    const slots = `slots ${grouped(segment.start)} to ${grouped(segment.stop)}`;
     this.document.replaceChildren(head, facts([
       ["from", segment.provenance && textSpan(segment.provenance)],
-      ["tokens", `${grouped(segment.from)} to ${grouped(segment.to)} are in slots ${grouped(segment.start)} to ${grouped(segment.stop)}`],
+      ["tokens", `${grouped(segment.from)} to ${grouped(segment.to)} are in ${slots}`],
     ]), link);
     this.showWhere(segment);
   }
@@ -142,7 +143,8 @@ class Panel {
       const canvas = attentionCanvas();
       const words = attentionWords(segments, now.slot, width);
       canvas.setAttribute("aria-label", words);
-      this.sees.replaceChildren(make("h3", { text: `attention in row ${now.row}` }), canvas, make("p", { class: "quiet", text: words }));
+      const head = make("h3", { text: `attention in row ${now.row}` });
+      this.sees.replaceChildren(head, canvas, make("p", { class: "quiet", text: words }));
       const source = this.summary.rows[now.row]?.source;
       drawAttention(canvas, { segments, width, slot: now.slot, hueOf: ({ number }) =>
         here().colour === "segment" ? (number - 1) % 8 : sourceHue(source) });
@@ -161,10 +163,11 @@ class Panel {
     ];
     const list = facts(pairs);
     this.about.sources.slice(0, 8).forEach((source, index) => {
-      list.append(textTerm(source.name), make("dd", { text: `${grouped(summary.by_source[index])} rows` }));
+      list.append(textTerm(source.name), make("dd", { text: counted(summary.by_source[index], "row") }));
     });
+    const words = isSorted(summary.rows) ? "How full each row is, by source and fill." : "How full each row is.";
     this.step.replaceChildren(make("h3", { text: `step ${grouped(summary.step)}` }), make("div", {}, canvas),
-      isSorted(summary.rows) ? make("p", { class: "quiet", text: "How full each row is, by source and fill." }) : "", list);
+      make("p", { class: "quiet", text: words }), list);
     drawPacking(canvas, { rows: summary.rows, width: this.about.seq_len, chosen, hueOf: sourceHue });
   }
 }
@@ -186,9 +189,9 @@ export function hitList(answer, most) {
       const place = { source: answer.source, document: answer.document, token: hit.start };
       const state = { view: "batch", step: hit.step, row: hit.row, slot: null, from: null, to: null, ...place };
       const isHere = hit.step === here().step && hit.row === here().row;
-      list.append(make("a", {
-        class: "hit", href: linkTo(state), text: `step ${grouped(hit.step)} · row ${hit.row}`, "aria-current": isHere ? "true" : null,
-      }));
+      const link = make("a", { class: "hit", href: linkTo(state), text: `step ${grouped(hit.step)} · row ${hit.row}` });
+      if (isHere) link.setAttribute("aria-current", "true");
+      list.append(link);
     }
   };
   show(answer.hits.slice(0, most));

@@ -10,6 +10,7 @@ import { plainText } from "./visible.js";
 const COLUMNS = 600;
 const LEAST_STEPS = 12; // of a zoomed reel
 const ZOOM = 1.25;
+const MOST_TOLD = 4; // sources, where the pointer is
 const MARK_PX = 4; // how near the pointer must be for a mark to be told
 
 let target = null;
@@ -68,7 +69,7 @@ function whole() {
 }
 
 /** Return the range of steps that the reel shows. */
-export function reelRange() {
+function reelRange() {
   const all = whole();
   const { from, to } = here();
   if (from === null || to === null || to - from < 1) return all;
@@ -187,13 +188,7 @@ function tell(event) {
   const step = stepUnder(event);
   const answer = answered(reelPath(reelRange())) ?? answered(reelPath(whole()));
   const words = [`step ${grouped(step)}`];
-  if (answer && target.sources.length <= 8) {
-    const column = columnOf(answer.borders, step);
-    target.sources.forEach((source, index) => {
-      const epoch = decimal(answer.epochs[index][column], 1);
-      words.push(`${plainText(source.name, 24)} ${percent(answer.shares[index][column])}, epoch ${epoch}`);
-    });
-  }
+  if (answer) words.push(...sharesAt(answer, step));
   const near = answer ? ((answer.borders.at(-1) - answer.borders[0]) / parts.track.clientWidth) * MARK_PX : 0;
   const mark = answer?.marks.find((one) => Math.abs(one.step - step) <= near);
   if (mark) words.unshift(plainText(mark.text));
@@ -202,6 +197,18 @@ function tell(event) {
   const box = parts.track.getBoundingClientRect();
   const left = Math.min(event.clientX - box.left + 12, box.width - parts.told.offsetWidth);
   parts.told.style.transform = `translateX(${Math.max(0, left)}px)`;
+}
+
+// The largest shares at a step, in words.
+function sharesAt({ borders, shares, epochs }, step) {
+  const column = columnOf(borders, step);
+  const order = target.sources.map((_, index) => index).sort((a, b) => shares[b][column] - shares[a][column]);
+  const shown = order.slice(0, MOST_TOLD).sort((a, b) => a - b).map((index) => {
+    const name = plainText(target.sources[index].name, 24);
+    return `${name} ${percent(shares[index][column])}, epoch ${decimal(epochs[index][column], 1)}`;
+  });
+  const rest = order.length - shown.length;
+  return rest ? [...shown, `${rest} more`] : shown;
 }
 
 function columnOf(borders, step) {

@@ -4,7 +4,7 @@
 import { decimal, grouped } from "./dom.js";
 import { plainText } from "./visible.js";
 
-export const BANDS_TOP = 20;
+const BANDS_TOP = 20;
 const BANDS_HEIGHT = 52;
 const AXIS_HEIGHT = 20;
 const LANE_HEIGHT = 14;
@@ -58,14 +58,14 @@ function drawBands(brush, answer, xOf, sources, ink) {
     brush.globalAlpha = BAND_ALPHA;
     brush.fill();
     brush.globalAlpha = 1;
-    if (index) drawBorder(brush, borders, above, xOf, ink);
+    if (index) drawBorder(brush, borders, above, xOf, shares.length > MOST_LANES ? 0.6 : 1.5, ink);
   });
 }
 
 // A hairline of paper between bands: they are told apart without their colours.
-function drawBorder(brush, borders, edge, xOf, ink) {
+function drawBorder(brush, borders, edge, xOf, width, ink) {
   brush.strokeStyle = ink.paper;
-  brush.lineWidth = 1.5;
+  brush.lineWidth = width;
   brush.beginPath();
   outline(brush, borders, edge, xOf, 0, borders.length - 1);
   brush.stroke();
@@ -83,7 +83,7 @@ function outline(brush, borders, edge, xOf, first, last) {
 }
 
 /** Return a round distance of ticks, 1, 2 or 5 times a power of ten, that is at least `least`. */
-export function roundTick(least) {
+function roundTick(least) {
   const power = 10 ** Math.floor(Math.log10(Math.max(1, least)));
   return [1, 2, 5, 10].map((factor) => factor * power).find((tick) => tick >= Math.max(1, least));
 }

@@ -19,15 +19,19 @@ class SearchBox {
     this.about = about;
     this.field = make("input", {
       type: "search", placeholder: "document, file:line, or text", "aria-label": "Search documents",
-      autocomplete: "off", spellcheck: "false", enterkeyhint: "search", role: "combobox", "aria-expanded": "false", "aria-controls": "found",
+      autocomplete: "off", spellcheck: "false", enterkeyhint: "search",
+      role: "combobox", "aria-expanded": "false", "aria-controls": "found",
     });
     this.progress = make("div", { class: "search-progress" });
     this.status = make("span", { role: "status" });
     this.cancel = make("button", { type: "button", text: "stop", onclick: () => this.stop("stopped") });
     this.hits = make("div", { class: "found-hits" });
-    this.found = make("div", { class: "found", id: "found", role: "dialog", "aria-label": "Found documents", hidden: true },
-      this.progress, make("div", { class: "found-head" }, this.status, this.cancel), this.hits);
-    this.element = make("form", { class: "search", role: "search", onsubmit: (event) => this.submit(event) }, this.field, this.found);
+    const head = make("div", { class: "found-head" }, this.status, this.cancel);
+    this.found = make("div", { class: "found", id: "found", role: "dialog", "aria-label": "Found documents" },
+      this.progress, head, this.hits);
+    this.found.hidden = true;
+    this.element = make("form", { class: "search", role: "search" }, this.field, this.found);
+    this.element.addEventListener("submit", (event) => this.submit(event));
     this.element.hidden = isExport();
     this.element.addEventListener("keydown", (event) => this.key(event));
     document.addEventListener("pointerdown", (event) => {
@@ -101,7 +105,8 @@ class SearchBox {
     if (line.error) {
       this.hits.append(troubleCard({ parts: line.error }));
     } else if (line.done) {
-      this.status.textContent = line.found || this.numFound ? `${counted(this.numFound, "document")} found` : "no document found";
+      const count = this.numFound ? counted(this.numFound, "document") : "no document";
+      this.status.textContent = line.more ? `the first ${count} found` : `${count} found`;
     } else if (line.progress !== undefined && line.document === undefined) this.say(line.progress);
     else {
       this.numFound += 1;
@@ -110,17 +115,21 @@ class SearchBox {
   }
 
   hit(line) {
-    const name = make("b", {}, `document ${grouped(line.document)}`);
+    const words = line.document === null ? `token ${grouped(line.at)}` : `document ${grouped(line.document)}`;
+    const name = make("span", { class: "found-name" }, make("b", { text: words }));
+    if (line.source !== null) name.append(textSpan(sourceName(line.source)));
+    if (line.provenance) name.append(textSpan(line.provenance));
     const button = make("button", { type: "button", class: "found-hit", onclick: () => this.open(line) },
-      make("span", { class: "found-name" }, name, line.source === null ? null : textSpan(sourceName(line.source)), line.provenance ? textSpan(line.provenance) : null),
-      line.snippet ? snippet(line.snippet, line.match) : null);
+      name, line.snippet ? snippet(line.snippet, line.match) : null);
     return button;
   }
 
   open(line) {
     this.close();
-    const place = line.source === null ? { source: null, store: line.store, split: line.split } : { source: line.source, store: null, split: null };
-    go({ view: "document", ...place, document: line.document, slot: line.at });
+    const { source, store, split, document, at } = line;
+    const isOfSource = source !== null && document !== null;
+    const place = isOfSource ? { source, store: null, split: null } : { source: null, store, split };
+    go({ view: "document", ...place, document, slot: at });
   }
 }
 

@@ -98,8 +98,8 @@ export function asPart(answer, start) {
     number: 1, start: 0, stop: answer.tokens, source: answer.source ?? null, document: answer.document ?? null,
     provenance: answer.provenance ?? null, from: 0, to: answer.tokens,
   };
-  const turns = answer.turns ?? [];
-  return { ...answer, turns, start: first, stop: first + answer.ids.length, width: answer.tokens, segments: [whole], isDocument: true };
+  const range = { start: first, stop: first + answer.ids.length, width: answer.tokens };
+  return { ...answer, ...range, turns: answer.turns ?? [], segments: [whole], isDocument: true };
 }
 
 /** Return the question for a document of a source or of a split; without a number, for all tokens of a split. */

@@ -47,14 +47,16 @@ export class StoreView {
   switcher(number) {
     const bar = make("nav", { class: "page-bar", "aria-label": "Stores" });
     if (this.about.stores.length < 2) return bar;
-    const stores = choice("Store", this.about.stores.map((store) => [store.index, store.title]), (index) => go({ store: index, split: null }));
+    const options = this.about.stores.map((store) => [store.index, store.title]);
+    const stores = choice("Store", options, (index) => go({ store: index, split: null }));
     stores.set(number);
     bar.append(stores.element);
     return bar;
   }
 
   draw(store, number) {
-    const title = make("h2", { class: "page-title" }, textSpan(store.title), make("small", { text: store.fingerprint.slice(0, 12) }));
+    const short = make("small", { text: store.fingerprint.slice(0, 12) });
+    const title = make("h2", { class: "page-title" }, textSpan(store.title), short);
     const bar = this.switcher(number);
     if (bar.childElementCount) bar.prepend(title);
     const left = make("div", { class: "card-column" },
@@ -110,7 +112,6 @@ export function wordPairs(record) {
     if (typeof value === "number") return [words, Number.isInteger(value) ? grouped(value) : decimal(value)];
     if (typeof value === "boolean") return [words, value ? "yes" : "no"];
     if (Array.isArray(value) && !value.length) return [words, null];
-    if (Array.isArray(value) && value.every((one) => typeof one !== "object")) return [words, textSpan(value.join(", "))];
     if (Array.isArray(value)) return [words, make("div", {}, ...value.slice(0, MOST_LISTED).map(listed))];
     if (typeof value === "object") return [words, Object.keys(value).length ? facts(wordPairs(value)) : null];
     return [words, textSpan(value)];
@@ -129,29 +130,36 @@ function lengthsPart({ name, lengths }) {
 }
 
 function splitPart(split, store) {
-  const state = { view: "document", source: null, store, split: split.index, document: split.documents === null ? null : 0, slot: null };
+  const isKnown = split.documents !== null;
+  const state = { view: "document", source: null, store, split: split.index, document: isKnown ? 0 : null, slot: null };
   const head = make("h4", {}, textSpan(split.name),
-    make("span", { text: split.documents === null ? "documents unknown" : counted(split.documents, "document") }), make("span", { text: counted(split.tokens, "token") }),
-    split.documents === 0 ? null : make("a", { href: linkTo(state), text: state.document === null ? "its tokens" : "document by document" }),
+    make("span", { text: isKnown ? counted(split.documents, "document") : "documents unknown" }),
+    make("span", { text: counted(split.tokens, "token") }),
+    split.tokens ? make("a", { href: linkTo(state), text: isKnown ? "document by document" : "its tokens" }) : null,
     split.documents ? gotoField(state, split.documents) : null);
   const most = Math.max(1, ...split.shards.map((shard) => shard.tokens));
   const rows = split.shards.slice(0, MOST_SHARDS).map((shard) => {
     const bar = make("span", { class: "shard-bar", "aria-hidden": "true" });
     bar.style.setProperty("--share", shard.tokens / most);
-    return make("tr", {}, make("td", {}, textSpan(shard.name)), make("td", { class: "number", text: grouped(shard.tokens) }),
-      make("td", { class: "number", text: grouped(shard.documents) }), make("td", { class: "wide" }, bar));
+    const numbers = [shard.tokens, shard.documents].map((number) => make("td", { class: "number", text: grouped(number) }));
+    return make("tr", {}, make("td", {}, textSpan(shard.name)), ...numbers, make("td", { class: "wide" }, bar));
   });
   const more = split.shards.length - rows.length + split.more_shards;
-  const table = make("table", {}, make("thead", {}, make("tr", {}, ...["shard", "tokens", "documents", ""].map((word, index) =>
-    make("th", { text: word, scope: "col", class: index === 1 || index === 2 ? "number" : null })))), make("tbody", {}, ...rows));
+  const heads = [["shard", ""], ["tokens", "number"], ["documents", "number"], ["", "wide"]].map(([text, names]) =>
+    make("th", { text, scope: "col", class: names }));
+  const table = make("table", {}, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows));
   return make("div", { class: "split" }, head, make("div", { class: "scroll" }, table),
     more > 0 ? quiet(`… and ${grouped(more)} more shards`) : null);
 }
 
 function gotoField(state, documents) {
-  const field = make("input", { type: "number", class: "small", min: 0, max: documents - 1, placeholder: "go to", "aria-label": "Go to a document's number" });
+  const last = documents - 1;
+  const field = make("input", {
+    type: "number", class: "small", min: 0, max: last, placeholder: "go to", "aria-label": "Go to a document's number",
+  });
   field.addEventListener("change", () => {
-    if (field.value !== "") go({ ...state, document: Math.max(0, Math.min(documents - 1, Math.trunc(Number(field.value)))) });
+    const number = Math.trunc(Number(field.value));
+    if (field.value !== "") go({ ...state, document: Math.max(0, Math.min(last, number)) });
   });
   return field;
 }

@@ -7,11 +7,6 @@ export function setSubject(about) {
   subject = about;
 }
 
-/** Return what the page is about. */
-export function aboutSubject() {
-  return subject;
-}
-
 /** Return the name of a source by its number; a row without one only fills up a batch. */
 export function sourceName(number, about = subject) {
   return number === null || number === undefined ? "no source" : about.sources[number]?.name ?? `source ${number}`;

@@ -134,9 +134,15 @@ export class Palette {
     ];
     if (this.colour === "loss") return kinds;
     const underline = ["chip trained plain", "underlined", "trained"];
-    if (this.colour === "source") return [...named(this.about.sources.map((source, index) => [source.name, source.hue ?? index])), underline];
-    if (this.colour === "turn") return [...named([...this.roles]), ["chip trained no-hue", "none", "in no turn"], underline];
-    return [...named([["segment 1", 0], ["segment 2", 1], ["segment 3", 2]]), ["", "", "and so on, eight in turn"], underline];
+    if (this.colour === "source") {
+      const sources = this.about.sources.map((source, index) => [source.name, source.hue ?? index]);
+      return [...named(sources), underline];
+    }
+    if (this.colour === "turn") {
+      return [...named([...this.roles]), ["chip trained no-hue", "none", "in no turn"], underline];
+    }
+    const first = [["segment 1", 0], ["segment 2", 1], ["segment 3", 2]];
+    return [...named(first), ["", "", "and so on, eight in turn"], underline];
   }
 }
 

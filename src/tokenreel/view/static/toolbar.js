@@ -18,7 +18,8 @@ export function startToolbar(about) {
   const targets = targetChoice(about);
   const step = about.sources.length ? stepField(about) : null;
   const search = searchBox(about);
-  byId("bar").replaceChildren(...[title(about), targets?.element, views?.element, step?.element, search.element, icons()].filter(Boolean));
+  const parts = [title(about), targets?.element, views?.element, step?.element, search.element, icons()];
+  byId("bar").replaceChildren(...parts.filter(Boolean));
   return {
     update(now) {
       views?.set(now.view === "document" ? null : now.view);
@@ -37,8 +38,8 @@ function title(about) {
 }
 
 function pageTitle(about, now) {
-  const what = now.view === "document" ? `document ${now.document}` : now.view === "batch" ? `step ${now.step}` : now.view;
-  return `${what} · ${plainText(about.title, 60)} · tokenreel`;
+  const named = { document: `document ${now.document}`, batch: `step ${now.step}` };
+  return `${named[now.view] ?? now.view} · ${plainText(about.title, 60)} · tokenreel`;
 }
 
 function viewChoice(about) {
@@ -71,11 +72,15 @@ function stepField(about) {
     onfocus: () => field.select(),
     readonly: isExport(),
   });
-  const button = (by, words, sign) => make("button", { type: "button", "aria-label": words, text: sign, onclick: () => windTo(here().step + by) });
+  const button = (by, words, sign) => {
+    const wind = () => windTo(here().step + by);
+    return make("button", { type: "button", "aria-label": words, text: sign, onclick: wind });
+  };
   const before = button(-1, "the step before", "◀");
   const after = button(1, "the next step", "▶");
   const steps = about.steps === null ? "without end" : `of ${grouped(about.steps)}`;
-  const element = make("div", { class: "step", role: "group", "aria-label": "Step" }, before, field, after, make("span", { class: "quiet", text: steps }));
+  const element = make("div", { class: "step", role: "group", "aria-label": "Step" },
+    before, field, after, make("span", { class: "quiet", text: steps }));
   const update = ({ step }) => {
     if (document.activeElement !== field || field.value === "") field.value = grouped(step);
     else if (Number(field.value.replace(/\D/g, "")) !== step) field.value = grouped(step);
@@ -96,6 +101,7 @@ function icons() {
   };
   onTheme(tell);
   tell();
-  const help = make("button", { type: "button", class: "icon", text: "?", title: "keys", "aria-label": "Keys", onclick: showHelp });
+  const help = make("button", { type: "button", class: "icon", text: "?", title: "keys", onclick: showHelp });
+  help.setAttribute("aria-label", "Keys");
   return make("div", { class: "icons" }, sun, help);
 }

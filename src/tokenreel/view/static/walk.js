@@ -38,5 +38,6 @@ export async function openDocument(batch) {
   const start = (slot ?? 0) - ((slot ?? 0) % CHUNK);
   const part = await batch.slotsOf(row).load(start, start + CHUNK);
   const segment = tokenAt(part, slot ?? 0)?.segment;
-  if (segment && segment.document !== null) go({ ...documentState(segment), slot: segment.from + (slot ?? 0) - segment.start });
+  if (!segment || segment.document === null) return;
+  go({ ...documentState(segment), slot: segment.from + (slot ?? 0) - segment.start });
 }
