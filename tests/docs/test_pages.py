@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import re
 from pathlib import Path
 
 import pytest
 from tests.docs.blocks import HEAVY, ROOT, Block, Session, blocks_of, check_block, run_in_shell
+
+from tokenreel.cli.main import full_parser
 
 DOCS = ROOT / "docs"
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
@@ -25,6 +28,7 @@ RUN = [
 # A page of its own takes longer than all the others: importing what it is about.
 SLOW = {"how-to/trainer.md", "how-to/lightning.md"}
 LINK = re.compile(r"!?\[[^\]]*\]\((?!https?:|#)([^)\s#]+)(?:#([^)\s]+))?\)")
+INLINE = re.compile(r"`tokenreel ([a-z-]+)([^`]*)`")
 TOLD = ("how-to/", "understand/", "from-nanogpt.md")
 TELLING = [page for page in PAGES if page.startswith(TOLD) and not page.endswith("index.md")]
 
@@ -62,6 +66,22 @@ def test_pasted_in_order_everything_of_a_page_runs_in_a_shell(page: str, reel: P
 def test_every_block_compiles_and_its_commands_are_understood(page: str) -> None:
     for block in blocks_of(DOCS / page):
         check_block(block)
+
+
+def test_commands_and_flags_that_sentences_name_exist() -> None:
+    commands = next(
+        action.choices
+        for action in full_parser()._actions
+        if isinstance(action, argparse._SubParsersAction)
+    )
+    texts = [(DOCS / page).read_text("utf-8") for page in PAGES]
+    texts += [(ROOT / name).read_text("utf-8") for name in ("README.md", "RELEASING.md")]
+    named = {found for text in texts for found in INLINE.findall(text)}
+    assert len(named) > 25
+    for command, rest in named:
+        assert command in commands, command
+        flags = set(re.findall(r"--[a-z-]+", rest))
+        assert flags <= set(commands[command]._option_string_actions), (command, rest)
 
 
 def test_what_is_excused_from_running_says_why() -> None:

@@ -77,4 +77,17 @@ def test_drawings_take_the_colours_of_the_theme(driver: Chrome, address: str) ->
     assert colours == ["rgb(28, 31, 36)", "rgb(230, 232, 235)"]
 
 
+def test_what_is_copied_from_a_session_is_a_program(driver: Chrome, address: str) -> None:
+    driver.get(address)
+    copied = driver.execute_script(COPIED)
+    assert "import tokenreel" in copied and ">>>" not in copied and "(2, 256)" not in copied
+    compile(copied, "copied", "exec")
+
+
+# What the theme's button does before it takes the text.
+COPIED = """
+const code = document.querySelector('.highlight code')
+code.setAttribute('data-md-copying', '')
+return code.innerText
+"""
 INK = "return getComputedStyle(document.querySelector('.drawing .d-text')).fill"
