@@ -65,6 +65,7 @@ EVERYTHING = [
     "api/reel",
     "api/step/0",
     "api/step/0/row/0",
+    "api/step/0/row/0/segments",
     "api/step/0/rows",
     "api/document/0/0",
     "api/where/0/0",

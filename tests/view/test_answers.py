@@ -20,6 +20,7 @@ PATHS = [
     "api/reel",
     "api/step/{}",
     "api/step/{}/row/{}",
+    "api/step/{}/row/{}/segments",
     "api/step/{}/rows",
     "api/document/{}/{}",
     "api/where/{}/{}",

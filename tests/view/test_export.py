@@ -53,7 +53,7 @@ def test_the_file_holds_the_answers_of_its_view(recipe: Path, tmp_path: Path) ->
     (told,) = [text for attributes, text in Elements(page).named("script") if "id" in attributes]
     kept = json.loads(told)
     assert kept["api/target"]["exported"] == {"step": 7, "rows": [1, 2]}
-    for path in ("api/reel", "api/step/7", "api/step/7/row/1", "api/step/7/row/2"):
+    for path in ("api/reel", "api/step/7", "api/step/7/row/1", "api/step/7/row/2/segments"):
         assert kept[path] == json.loads(json.dumps(answers.answer(path)))
     assert [row["row"] for row in kept["api/step/7/rows"]] == [1, 2]
     assert "api/step/7/row/0" not in kept

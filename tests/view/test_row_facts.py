@@ -12,7 +12,7 @@ from tokenreel import Recipe, Source, StoreWriter
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
 from tokenreel.text.turns import ROLES
-from tokenreel.view.row_facts import row_facts, rows_facts
+from tokenreel.view.row_facts import row_facts, row_segments, rows_facts
 from tokenreel.view.subject import subject_of
 
 
@@ -48,6 +48,18 @@ def test_slots_are_those_of_the_batch_and_tell_their_documents(stores: Path, kin
                 if document is not None and split.provenance(document) is not None:
                     assert part["provenance"] == str(split.provenance(document))
             assert numbers.tolist() == segment_ids.tolist()
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_segments_of_a_whole_row_are_those_of_its_slots(stores: Path, kind: str) -> None:
+    looked_at = subject(feed_of(stores, kind))
+    for row in range(4):
+        facts, segments = row_facts(looked_at, 1, row), row_segments(looked_at, 1, row)
+        names = ("number", "start", "stop", "document")
+        assert segments["segments"] == [
+            {name: part[name] for name in names} for part in facts["segments"]
+        ]
+        assert segments["width"] == facts["width"]
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
@@ -163,6 +175,7 @@ def test_rows_that_fill_up_an_evaluation_are_padding(stores: Path) -> None:
     assert facts[-1]["source"] is None
     assert facts[-1]["segments"] == facts[-1]["turns"] == []
     assert row_facts(subject(feed), len(feed) - 1, 6) == facts[-1]
+    assert row_segments(subject(feed), len(feed) - 1, 6)["segments"] == []
 
 
 def test_without_a_tokenizer_there_are_ids_and_no_texts(stores: Path) -> None:

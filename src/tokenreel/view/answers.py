@@ -20,7 +20,7 @@ from tokenreel.view.compared import Compared
 from tokenreel.view.document_facts import document_facts, source_split, token_facts
 from tokenreel.view.find_documents import find_documents
 from tokenreel.view.parameters import Parameters, whole_number
-from tokenreel.view.row_facts import LARGEST_PAINT, row_facts, rows_facts
+from tokenreel.view.row_facts import LARGEST_PAINT, row_facts, row_segments, rows_facts
 from tokenreel.view.run_facts import reel_facts, reel_stop, target_facts
 from tokenreel.view.showings import where_facts
 from tokenreel.view.state_facts import state_facts
@@ -120,6 +120,10 @@ def _row(answers: Answers, subject: Subject, numbers: Numbers, asked: Parameters
     return row_facts(subject, numbers["step"], numbers["row"], start=start, stop=stop)
 
 
+def _segments(answers: Answers, subject: Subject, numbers: Numbers, asked: Parameters) -> Any:
+    return row_segments(subject, numbers["step"], numbers["row"])
+
+
 def _rows(answers: Answers, subject: Subject, numbers: Numbers, asked: Parameters) -> Any:
     most = subject.feed.recipe.global_batch_size
     start = asked.number("start", 0, most=most - 1)
@@ -194,6 +198,7 @@ QUESTIONS = (
     _question("api/reel", _reel, "start", "stop", "columns"),
     _question("api/step/{step}", _step, "world_size"),
     _question("api/step/{step}/row/{row}", _row, "start", "stop"),
+    _question("api/step/{step}/row/{row}/segments", _segments),
     _question("api/step/{step}/rows", _rows, "start", "stop", "slots"),
     _question("api/document/{source}/{document}", _document, "start", "stop"),
     _question("api/where/{source}/{document}", _where, "start"),

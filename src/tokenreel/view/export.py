@@ -108,7 +108,9 @@ def _questions(
         yield f"api/step/{step}", []
         first = [("start", str(rows[0])), ("stop", str(rows[-1] + 1))]
         yield f"api/step/{step}/rows", first
-        yield from ((f"api/step/{step}/row/{row}", whole) for row in rows)
+        for row in rows:
+            yield f"api/step/{step}/row/{row}", whole
+            yield f"api/step/{step}/row/{row}/segments", []
     for number, store in enumerate(subject.stores):
         yield f"api/store/{number}", []
         if subject.kind == "store":

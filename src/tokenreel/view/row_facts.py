@@ -14,6 +14,7 @@ import numpy as np
 
 from tokenreel.errors import ConfigError
 from tokenreel.feed.batch import Batch
+from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe
 from tokenreel.feed.trace import check_within, pieces_by_document
 from tokenreel.rows.row_plan import RowPlan
@@ -53,12 +54,8 @@ def rows_facts(
 ) -> list[dict[str, Any]]:
     """Return slots start to stop of some rows of a step; see `row_facts`."""
     feed = subject.feed
-    check_within(feed, step)
+    _check_rows(feed, step, rows)
     width, num_rows = feed.recipe.seq_len, feed.deal.num_rows_in(step)
-    for row in rows:
-        if not 0 <= row < feed.recipe.global_batch_size:
-            most = feed.recipe.global_batch_size - 1
-            raise ConfigError("no such row in the step", expected=f"0 to {most:,}", actual=row)
     start = min(start, width)
     stop = min(width if stop is None else stop, width, start + LARGEST_RANGE)
     located = feed.locate(step)
@@ -77,6 +74,35 @@ def rows_facts(
             facts = made.facts(subject, start, max(stop, start))
             answers.append({"row": row, "epoch": int(located.epoch[row]), **facts})
     return answers
+
+
+def row_segments(subject: Subject, step: int, row: int) -> dict[str, Any]:
+    """Return the segments of a whole row, however wide, without what is in them."""
+    feed = subject.feed
+    _check_rows(feed, step, [row])
+    width, parts, numbers = feed.recipe.seq_len, [], np.empty(0)
+    if row < feed.deal.num_rows_in(step):
+        located = feed.locate(step)
+        parts = _parts(feed.plans[int(located.source[row])], int(located.row[row]), width)
+        numbers = feed.rows(step, [row]).segment_ids[0]
+    segments = [
+        {
+            "number": int(numbers[part.start]),
+            "start": part.start,
+            "stop": part.stop,
+            "document": part.document,
+        }
+        for part in parts
+    ]
+    return {"row": row, "width": width, "segments": segments}
+
+
+def _check_rows(feed: Feed, step: int, rows: Sequence[int]) -> None:
+    check_within(feed, step)
+    for row in rows:
+        if not 0 <= row < feed.recipe.global_batch_size:
+            most = feed.recipe.global_batch_size - 1
+            raise ConfigError("no such row in the step", expected=f"0 to {most:,}", actual=row)
 
 
 def _filling_row(row: int, start: int, stop: int, recipe: Recipe) -> dict[str, Any]:
