@@ -144,6 +144,8 @@ def test_what_cannot_be_compared_is_2(folder: Path, capsys: Any) -> None:
         ((recipe, recipe, "--step", "-1"), "bad --step"),
         ((recipe, recipe, "--steps", "-1"), "bad number of steps"),
         ((store, store, "--step", "1"), "there is no step to compare"),
+        ((store, store, "--set", "seed=1"), "only a recipe has settings to override"),
+        ((recipe, recipe, "--dtype", "uint16"), "only a store is opened with such declarations"),
         ((recipe,), "required: B"),
     ):
         assert main(["diff", *words]) == 2, words

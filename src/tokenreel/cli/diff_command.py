@@ -70,8 +70,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="override a setting of the second recipe, e.g. seed=3 (may be repeated)",
     )
-    add_open_options(parser)
     add_tokenizer(parser, purpose="show the text of what differs")
+    add_open_options(parser.add_argument_group("stores of another layout"))
     parser.epilog = EPILOG
 
 

@@ -75,10 +75,16 @@ def kind_of(target: Target) -> str:
 def open_target(path: str | Path, *, overrides: Sequence[str] = (), **options: Any) -> Target:
     """Open what lies at a path, by its suffix: a recipe file, a state (.json), else a store.
 
-    `overrides` are settings of a recipe, `options` declarations of `open_store`.
+    `overrides` are settings of a recipe, `options` declarations of `open_store`; ConfigError where
+    such are given for something else.
     """
     place = Path(path)
     suffix = "" if place.is_dir() else place.suffix.lower()
+    if overrides and suffix not in PARSERS:
+        raise ConfigError("only a recipe has settings to override", where=place)
+    if options and suffix in (*PARSERS, ".json"):
+        names = ", ".join(options)
+        raise ConfigError(f"only a store is opened with such declarations: {names}", where=place)
     if suffix in PARSERS:
         return Feed(Recipe.read(place, overrides=overrides))
     if suffix == ".json":
