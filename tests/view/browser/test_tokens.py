@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from selenium.webdriver import Chrome
 from selenium.webdriver.common.keys import Keys
-from tests.view.browser.driving import Page
+from tests.view.browser.driving import Page, serving
+from tests.view.looking import write_recipe
 
 from tokenreel.feed.feed import Feed
+from tokenreel.view.answers import Answers
+from tokenreel.view.subject import open_subjects
 
 
 def row_of(page: Page, source: int, *, step: int = 57) -> int:
@@ -144,6 +150,28 @@ def test_ranks_part_the_rows_and_one_is_shown_alone(page: Page) -> None:
     page.press("2", Keys.ENTER)
     page.wait_for(lambda: page.state["ranks"] == "2")
     page.wait_for(lambda: page.texts(".ranks .choice button") == ["all", "0", "1"])
+
+
+def test_answers_of_pairs_microbatches_and_missing_tokenizers_are_told(
+    driver: Chrome, stores: Path, tmp_path: Path
+) -> None:
+    head = "seq_len = 256\nglobal_batch_size = 4\ngrad_accum = 2\n"
+    pairs = {"name": "pairs", "path": str(stores / "pairs"), "rows": "pairs", "weight": 0.5}
+    ids = {"name": "ids", "path": str(stores / "nowhere"), "rows": "packed", "weight": 0.5}
+    recipe = write_recipe(tmp_path / "recipe.toml", head, pairs, ids)
+    with serving(Answers(open_subjects([str(recipe)]))) as served:
+        page = Page(driver, served)
+        page.resize(1280, 800)
+        row, numbers = row_of(page, 0, step=0), row_of(page, 1, step=0)
+        page.open(f"row={row}&slot=2")
+        page.wait("return document.querySelector('.panel .chip.big')")
+        part = served.answer(f"api/step/0/row/{row}", start=0, stop=256)
+        wanted = f"answer\n{part['segments'][0]['role_of_answer']}"
+        page.wait_for(lambda: wanted in page.find(".panel").text)
+        assert "microbatch 0" in page.find('.row[data-row="0"]').text
+        assert "microbatch 1" in page.find('.row[data-row="3"]').text
+        shown = served.answer(f"api/step/0/row/{numbers}", start=0, stop=256)["ids"]
+        assert page.texts(f'.row[data-row="{numbers}"] .chip')[:5] == [str(n) for n in shown[:5]]
 
 
 def test_the_panel_tells_what_a_token_sees_and_how_full_the_step_is(page: Page) -> None:

@@ -57,9 +57,9 @@ export class BatchView {
     const data = (state) => state && [state.step, state.ranks, state.target, state.token].join();
     this.bar.update(now);
     if (now.row !== null && (now.row !== before?.row || now.slot !== before.slot)) this.wantsReveal = true;
+    if (now.colour !== this.palette.colour) this.palette = new Palette(this.about, now.colour);
     if (data(now) !== data(before)) return this.load();
     if (!this.summary) return undefined;
-    if (now.colour !== before.colour) this.palette = new Palette(this.about, now.colour);
     if (now.colour !== before.colour || now.rank !== before.rank || now.open !== before.open) {
       this.draw(now.colour === before.colour ? (key) => this.staysAsIs(key, now, before) : undefined);
     }
@@ -84,10 +84,8 @@ export class BatchView {
     this.loading = true;
     const { step, ranks, target } = here();
     try {
-      const [summary] = await Promise.all([
-        ask(stepPath(step, ranks, target)),
-        isExport() ? null : ask(firstPath(step, this.firstRow(), target)),
-      ]);
+      const seen = isExport() ? [] : this.seenPaths(step, target);
+      const [summary] = await Promise.all([ask(stepPath(step, ranks, target)), ...seen.map(ask)]);
       this.summary = summary;
       this.taken = { step, target };
       this.draw();
@@ -116,8 +114,15 @@ export class BatchView {
     return go({ ...nowhere, slot: found ? found.start + token - found.from : null }, { replace: true });
   }
 
+  /** Return the first row in the window. */
   firstRow() {
     return this.list.firstSeen()?.row ?? here().row ?? 0;
+  }
+
+  // What must be here before a step is drawn, so that no row in the window is drawn empty.
+  seenPaths(step, target) {
+    const rows = [this.firstRow(), this.list.lastSeen()?.row ?? this.firstRow()];
+    return [...new Set(rows.map((row) => firstPath(step, row, target)))];
   }
 
   fail(trouble) {
@@ -135,7 +140,7 @@ export class BatchView {
     this.ahead = setTimeout(() => {
       for (const near of [step + 1, step - 1]) {
         if (near < 0 || (this.about.steps !== null && near >= this.about.steps)) continue;
-        for (const path of [stepPath(near, ranks, target), firstPath(near, this.firstRow(), target)]) {
+        for (const path of [stepPath(near, ranks, target), ...this.seenPaths(near, target)]) {
           ask(path).catch(() => {}); // said when the step is gone to
         }
       }
@@ -323,7 +328,8 @@ function rowHead(row, { isOpen, numRanks, about, toggle }) {
   });
   const source = make("span", { class: "source" }, dot, textSpan(sourceName(row.source)));
   return make("h2", {}, button, source,
-    ...(numRanks > 1 ? [make("span", { text: `rank ${row.rank}` })] : []),
+    numRanks > 1 ? make("span", { text: `rank ${row.rank}` }) : null,
+    about.grad_accum > 1 ? make("span", { text: `microbatch ${row.microbatch}` }) : null,
     row.epoch === null ? null : make("span", { text: `epoch ${row.epoch}` }),
     make("span", { text: counted(row.segments, "segment") }),
     make("span", { text: `${grouped(row.trained)} trained of ${grouped(about.seq_len)}` }),

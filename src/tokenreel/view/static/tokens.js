@@ -132,6 +132,7 @@ export class Palette {
       ["chip control", "control", "made by structure, never by text"],
       ["chip padding", "padding", ""],
     ];
+    if (!this.about.has_tokenizer) kinds.push(["", "", "no tokenizer is at hand: tokens are shown by their ids"]);
     if (this.colour === "loss") return kinds;
     const underline = ["chip trained plain", "underlined", "trained"];
     if (this.colour === "source") {
@@ -183,6 +184,8 @@ export function tokenFacts(token) {
     ["segment", segment && !isDocument ? grouped(segment.number) : null],
     ["weight", segment ? `${decimal(token.weight)} (${token.kind})` : null],
     ["turn", token.role],
+    ["answer", segment?.role_of_answer],
+    ["group", segment?.group === undefined ? null : grouped(segment.group)],
   ];
 }
 

@@ -83,6 +83,12 @@ export class VirtualList {
     return this.items[this.indexAt(Math.max(0, from))];
   }
 
+  /** Return the last item in the window, or null. */
+  lastSeen() {
+    if (!this.items.length) return null;
+    return this.items[this.indexAt(Math.max(0, innerHeight - this.host.getBoundingClientRect().top))];
+  }
+
   place() {
     const tops = new Float64Array(this.items.length + 1);
     this.items.forEach((item, index) => {
