@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import html
+import re
+import sys
+import unicodedata
+
 from selenium.webdriver.common.keys import Keys
 from tests.view.browser.conftest import HOSTILE_NAME
 from tests.view.browser.driving import Page
+
+from tokenreel.display.escaped import token_html
 
 FORBIDDEN = "#main img, #main script, #main iframe, #bar img, #reel img, #hover img, [onerror]"
 MARKS = ("\u202e", "\u2066", "\u2069", "\u200b", "\ufeff", "\x1b")
@@ -67,6 +74,32 @@ def test_pictures_of_blanks_cannot_be_forged_by_text(page: Page) -> None:
     shown = "".join(page.texts(".document-text .chip"))
     assert "\\u23ce" in shown and "\\u2400" in shown  # the text has ⏎ and ␀ in it
     assert "東京" in shown and "🙂" in shown
+
+
+def test_the_page_hides_every_character_that_notebooks_and_terminals_hide(page: Page) -> None:
+    page.open()
+    blanks = {
+        chr(code) for code in range(sys.maxunicode) if unicodedata.category(chr(code)) == "Zs"
+    }
+    hidden = [
+        chr(code)
+        for code in range(sys.maxunicode)
+        if unicodedata.category(chr(code)) in {"Cc", "Cf", "Zl", "Zp"}
+    ]
+    asked = [*hidden, *sorted(blanks - {" "}), "\ue000", "a", "é", "字", "🙂"]
+    shown = page.driver.execute_async_script(
+        "const [texts, done] = arguments;"
+        "import(document.baseURI.split('#')[0] + 'static/visible.js').then(({ showTokenText }) => {"
+        "  done(texts.map((text) => {"
+        "    const element = document.createElement('span');"
+        "    showTokenText(element, text);"
+        "    return element.textContent;"
+        "  }));"
+        "})",
+        asked,
+    )
+    wanted = [html.unescape(re.sub("<[^>]*>", "", token_html(text))) for text in asked]
+    assert shown == wanted
 
 
 def test_nothing_is_asked_of_any_other_server(page: Page) -> None:

@@ -152,6 +152,30 @@ def test_ranks_part_the_rows_and_one_is_shown_alone(page: Page) -> None:
     page.wait_for(lambda: page.texts(".ranks .choice button") == ["all", "0", "1"])
 
 
+def test_a_token_that_weighs_less_is_paler_and_still_underlined(page: Page) -> None:
+    page.open("step=57")
+    grounds = page.driver.execute_async_script(
+        "const done = arguments[0];"
+        "import(document.baseURI.split('#')[0] + 'static/tokens.js').then((tokens) => {"
+        "  const part = {start: 0, stop: 4, ids: [1, 2, 3, 4], texts: ['a', 'b', 'c', 'd'],"
+        "    weights: [0, 0.1, 1, 3], controls: [], turns: [],"
+        "    segments: [{number: 1, start: 0, stop: 4, source: 0}]};"
+        "  const about = {sources: [], roles: [], has_tokenizer: true};"
+        "  const palette = new tokens.Palette(about, 'loss');"
+        "  const holder = document.querySelector('.chips');"
+        "  holder.replaceChildren(tokens.chipsOf(part, 0, 4, palette));"
+        "  done([...holder.querySelectorAll('.chip')].map((chip) => {"
+        "    const style = getComputedStyle(chip);"
+        "    return [style.backgroundColor, style.borderBottomStyle];"
+        "  }));"
+        "})"
+    )
+    (context, light, whole, more) = (ground for ground, _ in grounds)
+    assert len({context, light, whole}) == 3
+    assert whole == more
+    assert [line for _, line in grounds] == ["none", "solid", "solid", "solid"]
+
+
 def test_answers_of_pairs_microbatches_and_missing_tokenizers_are_told(
     driver: Chrome, stores: Path, tmp_path: Path
 ) -> None:

@@ -70,6 +70,20 @@ def test_the_needle_is_dragged_by_a_finger(page: Page) -> None:
     page.shows_step(200)
 
 
+def test_two_fingers_zoom_the_reel(page: Page) -> None:
+    page.resize(390, 844, is_phone=True)
+    page.open("step=200")
+    box = page.box(".reel-track")
+    middle, y = box["left"] + box["width"] / 2, box["top"] + 40
+    for kind, apart in (("touchStart", 40), ("touchMove", 60), ("touchMove", 80)):
+        points = [{"x": middle - apart, "y": y, "id": 0}, {"x": middle + apart, "y": y, "id": 1}]
+        touch = {"type": kind, "touchPoints": points}
+        page.driver.execute_cdp_cmd("Input.dispatchTouchEvent", touch)
+    page.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    page.wait_for(lambda: "to" in page.state)
+    assert 150 < int(page.state["to"]) - int(page.state["from"]) < 250  # half of 400
+
+
 def test_the_back_button_returns_to_what_was_seen(page: Page) -> None:
     page.open("step=57")
     page.click(".row-name")

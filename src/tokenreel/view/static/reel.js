@@ -17,6 +17,7 @@ let target = null;
 let hitSteps = [];
 let parts = null;
 let dragging = false;
+const fingers = new Map(); // pointer -> where it is, while it is down
 const redraw = eachFrame(draw);
 
 /** Put the reel into the page, for a target that has steps. */
@@ -130,16 +131,23 @@ function listen() {
   track.addEventListener("pointerdown", (event) => {
     if (event.button) return;
     dragging = true;
+    fingers.set(event.pointerId, event.clientX);
     track.setPointerCapture(event.pointerId);
     parts.needle.focus({ preventScroll: true });
-    windTo(stepUnder(event));
+    if (fingers.size === 1) windTo(stepUnder(event));
     event.preventDefault();
   });
   track.addEventListener("pointermove", (event) => {
-    if (dragging) windTo(stepUnder(event), { replace: true });
+    if (fingers.size === 2 && fingers.has(event.pointerId)) pinch(event);
+    else if (dragging) windTo(stepUnder(event), { replace: true });
     tell(event);
   });
-  for (const name of ["pointerup", "pointercancel"]) track.addEventListener(name, () => (dragging = false));
+  for (const name of ["pointerup", "pointercancel"]) {
+    track.addEventListener(name, (event) => {
+      fingers.delete(event.pointerId);
+      dragging = fingers.size > 0;
+    });
+  }
   track.addEventListener("pointerleave", () => (parts.told.hidden = true));
   track.addEventListener("wheel", turned, { passive: false });
   overview.addEventListener("pointerdown", (event) => overview.setPointerCapture(event.pointerId));
@@ -150,6 +158,17 @@ function listen() {
     const middle = ((event.clientX - box.left) / box.width) * whole().to;
     setRange(middle - (range.to - range.from) / 2, range.to - range.from);
   });
+}
+
+// Two fingers zoom by the change of their distance.
+function pinch(event) {
+  const distance = () => {
+    const [one, other] = fingers.values();
+    return Math.max(10, Math.abs(one - other));
+  };
+  const before = distance();
+  fingers.set(event.pointerId, event.clientX);
+  zoomBy(before / distance());
 }
 
 function turned(event) {
