@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.text.chats.jinja_shapes import train_bpe
 
 from tokenreel.errors import InputError
-from tokenreel.text.chats import BUILT_IN, Template, render
+from tokenreel.text.chats import BUILT_IN, Template, load_template, render
 from tokenreel.text.chats.group_render import render_groups
 from tokenreel.text.chats.preferences import Group, read_group
 from tokenreel.text.provenance import Provenance
-from tokenreel.text.tokenizers import Tokenizer
+from tokenreel.text.tokenizers import Tokenizer, load_tokenizer
 from tokenreel.text.turns import NO_LABEL, PREFERRED, REJECTED, answer_begins
 
 USER = {"role": "user", "content": "What color is the sky?"}
@@ -313,3 +314,53 @@ def test_each_answer_has_the_ids_and_weights_it_has_as_a_chat_alone(
             assert (rendered.ids[here] == alone.ids).all()
             assert (weights[here] == alone.token_weights()).all()
             assert (turns["label"][turns["start"] == begin] == label).all()
+
+
+BARE = """
+name = "bare"
+end = [{ control = "</s>" }]
+[headers]
+user = []
+assistant = []
+[ends]
+user = []
+"""
+
+
+@pytest.fixture(scope="module")
+def seams(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tokenizer, Any, Template]:
+    """A BPE by us and by its own library, and a template that puts nothing around a prompt."""
+    from tokenizers import Tokenizer as Model
+
+    folder = tmp_path_factory.mktemp("seams")
+    path = train_bpe(folder)
+    (folder / "bare.toml").write_text(BARE)
+    template = load_template(folder / "bare.toml")
+    assert isinstance(template, Template)
+    return load_tokenizer(path), Model.from_file(str(path)), template
+
+
+WORDS = st.text(st.sampled_from("the quick brown fx.é\n"), min_size=1, max_size=9)
+
+
+@given(WORDS, st.lists(WORDS, min_size=2, max_size=3))
+@example("the qui", ["ck brown", "et"])  # the first goes on in a token that the prompt began
+@settings(deadline=None)
+def test_a_token_across_the_seam_of_prompt_and_answer_is_shown_and_not_trained(
+    seams: tuple[Tokenizer, Any, Template], prompt: str, answers: list[str]
+) -> None:
+    tokenizer, model, template = seams
+    group = read_group({"prompt": prompt, "answers": answers})
+    rendered = render_groups([group], template, tokenizer=tokenizer)
+    ids: list[int] = []
+    trained: list[bool] = []
+    for answer in answers:
+        encoded = model.encode(prompt + answer, add_special_tokens=False)
+        ids += [*encoded.ids, model.token_to_id("</s>")]
+        # The library tells which characters each token is of; a letter of two bytes may be in two.
+        trained += [start >= len(prompt) for start, _ in encoded.offsets] + [True]
+    assert rendered.ids.tolist() == ids
+    assert (rendered.token_weights() > 0).tolist() == trained
+    if prompt == "the qui":
+        first = tokenizer.decode(rendered.ids[rendered.token_weights() > 0].tolist())
+        assert first.startswith(" brown</s>")

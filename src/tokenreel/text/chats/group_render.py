@@ -2,6 +2,8 @@
 
 A group is one document: its answers end to end, each rendered in full behind its prompt, by
 whatever template chats are rendered by. Nothing of an answer depends on the others.
+Where a template puts no control token between prompt and answer, both are encoded as one text, and
+a token that holds letters of both is not trained (TRL 1.16 has the same ids, and trains it).
 """
 
 from __future__ import annotations
