@@ -54,7 +54,11 @@ def draw(console: Console, shown: Shown) -> None:
         further = "" if found.search is None or found.search.is_complete else "; --steps goes on"
         _line(console, f"{found.why}{further}", style="bold")
     _draw_fields(console, "differs, and belongs to the identity", found.differences.identity)
-    _draw_fields(console, "differs, and alters no batch", found.differences.others)
+    # How a store was built decides its tokens, and stands beside its identity all the same.
+    beside = (
+        "differs, beside the identity" if found.kind == "stores" else "differs, and alters no batch"
+    )
+    _draw_fields(console, beside, found.differences.others)
     for note in found.notes:
         _line(console, f"note: {note}", style="dim")
     for split in found.splits:
