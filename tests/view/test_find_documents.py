@@ -43,6 +43,19 @@ def test_a_place_or_an_id_is_the_document_that_came_from_there(recipe: Path, pla
     assert hit["provenance"] == "texts.jsonl:5 [t4]"
 
 
+def test_places_are_found_in_any_number_of_shards(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(searching, "MOST_FOUND", 5)
+    with StoreWriter(tmp_path / "s", vocab_size=9, provenance=True, shard_bytes=256) as writer:
+        for row in range(40):
+            writer.add([1] * 40, provenance=Provenance(file="web.jsonl", row=row))
+    answers = opened(tmp_path / "s")
+    shards = answers.answer("api/store/0")["splits"][0]["shards"]
+    assert len(shards) > 5
+    assert [hit["document"] for hit in search(answers, "web.jsonl:40")] == [39]
+    with_text = opened(tmp_path / "s", tokenizer="byte")
+    assert [hit["document"] for hit in search(with_text, "web.jsonl:40")] == [39]
+
+
 def test_a_place_is_found_by_the_end_of_its_path_alone(tmp_path: Path) -> None:
     with StoreWriter(tmp_path / "s", vocab_size=9, provenance=True, shard_bytes=1024) as writer:
         for row in range(40):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -20,6 +21,7 @@ from tests.view.looking import ask_raw, opened
 
 from tokenreel import Provenance, StoreWriter, open_store
 from tokenreel.text.tokenizers import byte_tokenizer
+from tokenreel.view import server
 from tokenreel.view.answers import Answers
 from tokenreel.view.guards import HEADERS, App
 from tokenreel.view.page_files import page_files
@@ -214,6 +216,33 @@ def test_a_search_ends_when_the_one_who_asked_has_gone(slow: tuple[str, SlowToke
     left = tokenizer.calls
     time.sleep(0.5)
     assert tokenizer.calls == left < 3_500
+
+
+def test_a_server_that_ends_leaves_a_search_in_peace() -> None:
+    looking, seen = threading.Event(), []
+
+    def search() -> Iterator[dict[str, Any]]:
+        for number in range(100):
+            seen.append(number)
+            looking.set()
+            time.sleep(0.1)
+            yield {"progress": number / 100}
+
+    async def ended() -> None:
+        async def send_all() -> None:
+            async for _ in server._lines(search()):
+                pass
+
+        task = asyncio.create_task(send_all())
+        while not looking.is_set():
+            await asyncio.sleep(0.01)
+        task.cancel()  # while a thread looks for the next
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(ended())
+    time.sleep(0.3)
+    assert len(seen) <= 2
 
 
 def test_others_are_answered_while_a_search_goes_on(slow: tuple[str, SlowTokenizer]) -> None:

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any
 
 import numpy as np
@@ -69,7 +69,8 @@ def find_documents(
     fields = _fields(subject, source, store)
     number, text = NUMBER.fullmatch(query.strip()), query.strip()
     if number is None and not any(subject.id_texts[field.store] for field in fields):
-        found = _placed(fields, text)
+        hits = (hit for hit in _placed(fields, text) if hit is not None)
+        found = list(islice(hits, MOST_FOUND))
         if found:
             return _told(iter(found))
         raise ConfigError(
@@ -124,22 +125,35 @@ def _numbered(fields: list[Field], number: int) -> Iterator[dict[str, Any]]:
 
 def _searched(subject: Subject, fields: list[Field], text: str) -> Iterator[dict[str, Any]]:
     """Yield documents by their places; where there are none, by their text."""
-    placed = _placed(fields, text)
-    if placed:
-        yield from placed
+    total = max(sum(field.split.num_tokens for field in fields), 1)
+    told, is_placed = time.monotonic(), False
+    for hit in _placed(fields, text):
+        if hit is not None:
+            is_placed = True
+            yield hit
+        elif time.monotonic() - told > PROGRESS_SECONDS:
+            told = time.monotonic()
+            yield {"progress": 0.0}
+    if is_placed:
         return
-    total, before = max(sum(field.split.num_tokens for field in fields), 1), 0
-    told = time.monotonic()
-    pattern = re.compile(re.escape(text), re.IGNORECASE)
+    for done, hit in _read(subject, fields, re.compile(re.escape(text), re.IGNORECASE)):
+        if hit is not None:
+            yield hit
+        elif time.monotonic() - told > PROGRESS_SECONDS:
+            told = time.monotonic()
+            yield {"progress": done / total}
+
+
+def _read(
+    subject: Subject, fields: list[Field], pattern: re.Pattern[str]
+) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """Yield how many tokens of all splits were searched, with each document that has the text."""
+    before = 0
     for field in fields:
         texts = subject.id_texts[field.store]
         if texts is not None:
             for done, hit in _scanned(field, texts, pattern):
-                if hit is not None:
-                    yield hit
-                elif time.monotonic() - told > PROGRESS_SECONDS:
-                    told = time.monotonic()
-                    yield {"progress": (before + done) / total}
+                yield before + done, hit
         before += field.split.num_tokens
 
 
@@ -188,22 +202,17 @@ def _stretches(split: Split) -> Iterator[tuple[int | None, int, int]]:
         yield from zip(range(low, high), begins.tolist(), ends.tolist(), strict=True)
 
 
-def _placed(fields: list[Field], text: str) -> list[dict[str, Any]]:
-    """Return the documents that came from a place, file:line, or have an id."""
+def _placed(fields: list[Field], text: str) -> Iterator[dict[str, Any] | None]:
+    """Yield the documents that came from a place, file:line, or have an id; None for each shard."""
     place = PLACE.fullmatch(text)
-    found: list[dict[str, Any]] = []
     for field in fields:
-        if not field.split.has_documents:
-            continue
         for number, shard in enumerate(field.split.shards):
             if shard.origin_file is None or shard.string_file is None:
                 continue
             base = int(field.split.document_starts[number])
-            numbers = _of_shard(shard, text, place)
-            found += [field.hit(base + entry) for entry in numbers[:MOST_FOUND].tolist()]
-            if len(found) >= MOST_FOUND:
-                return found[:MOST_FOUND]
-    return found
+            for entry in _of_shard(shard, text, place)[:MOST_FOUND].tolist():
+                yield field.hit(base + entry)
+            yield None
 
 
 def _of_shard(shard: Shard, text: str, place: re.Match[str] | None) -> np.ndarray:

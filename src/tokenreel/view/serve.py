@@ -76,6 +76,7 @@ def serve(
             access_log=False,
             lifespan="off",
             server_header=False,
+            proxy_headers=False,
             ws="none",
             timeout_graceful_shutdown=1,
         )
