@@ -20,6 +20,11 @@ from tokenreel.view.serve import LOOPBACK, serve
 from tokenreel.view.subject import Subject, open_subjects
 
 MAX_PORT = 65_535
+EPILOG = """\
+The page is served to this machine alone, at an address that nobody guesses; nothing is sent
+elsewhere, and nothing is changed. Of two targets --set is for the second: "tokenreel view r.toml
+r.toml --set seed=3" shows what another seed changes. With --export one view becomes a file that
+needs no server: a step of a recipe, a store with samples, what differs between two."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -56,6 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_tokenizer(parser, purpose="decode tokens with it (default: that of the store, if found)")
     add_open_options(parser.add_argument_group("a store of another layout"))
+    parser.epilog = EPILOG
 
 
 def run(args: argparse.Namespace) -> int:
@@ -76,6 +82,10 @@ def run(args: argparse.Namespace) -> int:
     answers = Answers(subjects, first_step=step)
     if args.export is not None:
         return _export(answers, args)
+    return _serve(answers, args, fragment="" if args.step is None else f"#step={step}")
+
+
+def _serve(answers: Answers, args: argparse.Namespace, *, fragment: str) -> int:
     if not is_loopback(args.host):
         notice(args, "other machines can reach this page: who has its address reads the data")
 
@@ -83,12 +93,10 @@ def run(args: argparse.Namespace) -> int:
         emit_at_once(args, {"address": address}, address)
         if "SSH_CONNECTION" in os.environ:
             port = urlsplit(address).port
-            notice(
-                args, f"from your own machine: ssh -L {port}:127.0.0.1:{port} …, then open it there"
-            )
+            there = f"ssh -L {port}:127.0.0.1:{port} …"
+            notice(args, f"from your own machine: {there}, then open it there")
         notice(args, "Ctrl-C ends it")
 
-    fragment = f"#step={step}" if args.step is not None else ""
     serve(
         answers,
         host=args.host,
