@@ -164,13 +164,14 @@ def kto_losses(
 
 
 def mismatched_answers(batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the prompts of a batch, each with the answer to the prompt before it, one a row.
+    """Return the prompts of a batch, each with an answer of the group before, one a row.
 
-    The first prompt has the last answer. How likely these are tells KTO what a policy does to
+    The first group has answers of the last. How likely these are tells KTO what a policy does to
     answers in general. An answer begins with its first trained token; group and label of a row
-    are those of its prompt. Waits for the device twice.
+    are those of its prompt. Waits for the device three times.
 
     >>> batch = {"segment_ids": torch.tensor([[1, 1, 1, 2, 2]]),
+    ...     "group_ids": torch.tensor([[0, 0, 0, 1, 1]]),
     ...     "input_ids": torch.tensor([[10, 11, 12, 20, 21]]),
     ...     "labels": torch.tensor([[-100, 12, 13, 21, 22]])}
     >>> mixed = mismatched_answers(batch)
@@ -178,21 +179,26 @@ def mismatched_answers(batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Ten
     ([[10, 11, 21], [20, 12, 0]], [[-100, 21, 22], [12, 13, -100]])
     """
     padded = padded_answers(batch)
-    segments, labels = (
-        padded[name].reshape(-1, padded[name].shape[-1]) for name in ("segment_ids", "labels")
+    segments, labels, groups = (
+        padded[name].reshape(-1, padded[name].shape[-1])
+        for name in ("segment_ids", "labels", "group_ids")
     )
     # Rows of answers; others are padding at the end of a microbatch, or of other sources.
-    is_row = padded["group_ids"][..., 0] >= 0 if "group_ids" in padded else segments[:, 0] > 0
-    row = is_row.reshape(-1).nonzero().reshape(-1)
+    row = (groups[:, 0] >= 0).nonzero().reshape(-1)
+    if not len(row):
+        return {name: values[:0] for name, values in padded.items()}
     # Of each row: how many slots it fills, and the slot whose label is the first of its answer.
     stops = segments[row].sum(1)
     begins = (labels[row] != IGNORED).int().argmax(1)
-    width, place = _joined_places(begins, stops)
+    # As many rows back as the largest group has answers, it is another group's.
+    back = int(groups[row, 0].bincount().max())
+    widths = begins + (stops - begins).roll(back)
+    place = torch.arange(int(widths.max()), device=row.device)[None]
     # Where each slot comes from, in the flattened rows: as far as the prompt goes its own row,
-    # then the row before, from where the answer begins there. [rows, width], -1: from nowhere.
+    # then the row further back, from where its answer begins. [rows, width], -1: from nowhere.
     own = row[:, None] * segments.shape[1] + place
-    others = (row.roll(1) * segments.shape[1] + begins.roll(1) - begins)[:, None] + place
-    is_filled = place < width[:, None]
+    others = (row.roll(back) * segments.shape[1] + begins.roll(back) - begins)[:, None] + place
+    is_filled = place < widths[:, None]
     inputs = torch.where(place <= begins[:, None], own, others).where(is_filled, -1)
     targets = torch.where(place < begins[:, None], own, others).where(is_filled, -1)
     firsts = own[:, :1].where(is_filled, -1)
@@ -206,13 +212,6 @@ def mismatched_answers(batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Ten
     if "position_ids" in made:
         made["position_ids"] = (place * is_filled).to(made["position_ids"].dtype)
     return made
-
-
-def _joined_places(begins: torch.Tensor, stops: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return how many slots each prompt and the answer before it fill, and all slots of a row."""
-    widths = begins + (stops - begins).roll(1)
-    most = int(widths.max()) if len(widths) else 0
-    return widths, torch.arange(most, device=begins.device)[None]
 
 
 def padded_answers(
