@@ -52,6 +52,9 @@ def test_a_state_has_no_steps_documents_or_stores(state: Path) -> None:
             answers.answer(path)
     with pytest.raises(ConfigError, match="no such store"):
         answers.answer("api/store/0")
+    for query in ("7", "text"):
+        with pytest.raises(ConfigError, match="no documents to search"):
+            answers.search([("q", query)])
 
 
 def test_a_recipe_is_no_state(recipe: Path) -> None:

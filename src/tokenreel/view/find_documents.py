@@ -67,6 +67,13 @@ def find_documents(
     Wrong numbers raise at once, before the first object is asked for.
     """
     fields = _fields(subject, source, store)
+    if not fields:
+        raise ConfigError(
+            "there are no documents to search",
+            where=subject.title,
+            expected="a recipe or a store",
+            actual=subject.kind.replace("_", " "),
+        )
     number, text = NUMBER.fullmatch(query.strip()), query.strip()
     if number is None and not any(subject.id_texts[field.store] for field in fields):
         hits = (hit for hit in _placed(fields, text) if hit is not None)

@@ -35,8 +35,8 @@ def state_facts(subject: Subject) -> dict[str, Any]:
         "facts": [
             ["batches made", state["step"]],
             ["lanes", len(lanes)],
-            ["documents read", counts["documents"]],
-            ["tokens read", counts["tokens"]],
+            ["documents in them", counts["documents"]],
+            ["tokens in them", counts["tokens"]],
             ["tokens held by packers", sum(len(lane.held.ids) for lane in lanes.values())],
             ["fingerprint", str(state["fingerprint"])],
             ["version", state["version"]],
