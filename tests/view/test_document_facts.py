@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.view.looking import CHATS, PAIRS, TEXTS, feed_of, opened, subject
+from tests.view.looking import CHATS, EVERY_KIND, PAIRS, TEXTS, feed_of, opened, subject
 
 from tokenreel import Recipe, Source, StoreWriter, open_store
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
 from tokenreel.view.answers import Answers
+from tokenreel.view.row_facts import row_facts
 from tokenreel.view.showings import HITS_AT_ONCE, MANY_ROWS, where_facts
 
 
@@ -83,6 +84,18 @@ def test_showings_are_those_that_where_finds(recipe: Path) -> None:
         facts = where_facts(subject(feed), number, document)
         assert facts["hits"] == [asdict(hit) for hit in feed.where(source, document)]
         assert facts["searched"] == {"start": 0, "stop": 40, "goes_on": False}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in EVERY_KIND if "foreign" not in kind])
+def test_a_token_leads_to_its_document_and_back(stores: Path, kind: str) -> None:
+    looked_at = subject(feed_of(stores, kind))
+    for row in range(4):
+        for part in row_facts(looked_at, 2, row)["segments"]:
+            hits = where_facts(looked_at, 0, part["document"])["hits"]
+            here = [hit for hit in hits if (hit["step"], hit["row"]) == (2, row)]
+            assert any(
+                hit["start"] <= part["from"] and part["to"] <= hit["stop"] for hit in here
+            ), (part, here)
 
 
 def test_showings_of_a_run_without_end_are_found_page_by_page(stores: Path) -> None:

@@ -44,7 +44,9 @@ def test_a_flat_file_of_others_has_tokens_but_no_documents(stores: Path) -> None
     shown = answers.answer("api/store/0/0/tokens", [("start", "0"), ("stop", "30")])
     spelled = "".join(text or "" for text in shown["texts"])
     assert spelled == "".join(TEXTS).encode()[:30].decode()
-    with pytest.raises(ConfigError, match="a split whose documents are known"):
+    with pytest.raises(
+        ConfigError, match=r"the documents of split 'train' are not known; declare the id"
+    ):
         answers.answer("api/store/0/0/document/0")
 
 

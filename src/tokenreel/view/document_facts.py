@@ -25,6 +25,21 @@ def source_split(subject: Subject, source: int) -> Split:
     return plans[source].split
 
 
+def check_document(split: Split, number: int) -> None:
+    """Raise ConfigError unless a split has a document of this number."""
+    if not split.num_documents:
+        raise ConfigError(
+            f"the documents of split {split.name!r} are not known",
+            remedy="declare the id that ends a document (eos_id), where there is one",
+        )
+    if not 0 <= number < split.num_documents:
+        raise ConfigError(
+            f"split {split.name!r} has no such document",
+            expected=f"0 to {split.num_documents - 1:,}",
+            actual=number,
+        )
+
+
 def document_facts(
     subject: Subject,
     store: int,
@@ -35,14 +50,7 @@ def document_facts(
     stop: int | None = None,
 ) -> dict[str, Any]:
     """Return tokens start to stop of a document, clipped, and all that is kept of it."""
-    if not split.has_documents or not 0 <= number < (split.num_documents or 0):
-        raise ConfigError(
-            f"split {split.name!r} has no such document",
-            expected=f"0 to {split.num_documents - 1:,}"
-            if split.num_documents
-            else "a split whose documents are known",
-            actual=number,
-        )
+    check_document(split, number)
     first, last = split.document_span(number)
     place = split.provenance(number)
     turns = split.turns_between(first, last) if split.has_turns else None

@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.share_curve import rows_before
 from tokenreel.feed.trace import Hit, Searched, searched_steps
 from tokenreel.inspect.exposure import step_of_epoch
-from tokenreel.view.document_facts import source_split
+from tokenreel.view.document_facts import check_document, source_split
 from tokenreel.view.subject import Subject
 
 HITS_AT_ONCE = 100
@@ -32,12 +31,7 @@ def where_facts(subject: Subject, source: int, document: int, *, start: int = 0)
     `more`: there may be others from `searched.stop` on.
     """
     feed, split = subject.feed, source_split(subject, source)
-    if not 0 <= document < (split.num_documents or 0):
-        raise ConfigError(
-            "the source has no such document",
-            expected=f"0 to {(split.num_documents or 0) - 1:,}",
-            actual=document,
-        )
+    check_document(split, document)
     rows = feed.plans[source].find(document)
     searched = searched_steps(feed, feed.recipe.sources[source].name, start_step=start)
     if len(rows) < MANY_ROWS:
