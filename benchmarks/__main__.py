@@ -8,8 +8,10 @@ from pathlib import Path
 
 from benchmarks.harness import Row, report
 
-NAMES = ("store", "text", "build", "feed", "adapters", "order", "packing", "stream", "view")
-NAMES += ("startup",)
+NAMES = (
+    *("store", "text", "build", "feed", "adapters", "order", "packing", "stream", "view"),
+    "startup",
+)
 
 
 def main() -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tokenreel.text.tokenizers.id_texts import MOST_IDS, IdTexts
 from tokenreel.text.tokenizers.tokenizer import ReferencedTokenizer
 
-KINDS = ("bpe", "bpe_split", "bpe_words", "bpe_sentencepiece_style", "unigram", "wordpiece")
-KINDS += ("sp_trained", "sp_unigram", "sp_user_defined", "tiktoken", "byte")
+KINDS = ["bpe", "bpe_split", "bpe_words", "bpe_sentencepiece_style", "unigram", "wordpiece"]
+KINDS += ["sp_trained", "sp_unigram", "sp_user_defined", "tiktoken", "byte"]
 Open = Callable[[str], ReferencedTokenizer]
 TEXTS = st.lists(
     st.sampled_from(
