@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.keys import Keys
+from tests.view.browser.conftest import opened
 from tests.view.browser.driving import Page, serving
 
+import tokenreel
 from tokenreel.stream import StreamPipeline
 from tokenreel.view.answers import Answers
 from tokenreel.view.subject import open_subjects
@@ -104,23 +105,20 @@ def test_a_search_without_hits_says_so_and_escape_closes_it(page: Page) -> None:
     page.wait("return document.querySelector('.found').hidden")
 
 
-def test_a_search_is_stopped_by_its_button(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = []
-
-    def endless(query: object) -> Iterator[dict]:
-        try:
-            while True:
-                yield {"progress": 0.25}
-        finally:
-            ended.append(query)
-
-    monkeypatch.setattr(page.served.answers, "search", endless, raising=False)
-    page.open()
-    page.press("/", "reel", Keys.ENTER)
-    page.wait("return /25 %/.test(document.querySelector('.found-head').textContent)")
-    page.click(".found-head button")
-    page.wait("return /^stopped/.test(document.querySelector('.found-head').textContent)")
-    page.wait_for(lambda: ended)  # the server has ended it too
+def test_a_search_is_stopped_by_its_button(driver: Chrome, tmp_path: Path) -> None:
+    texts = ["So it goes, said the reel, and went on. " * 1000] * 150  # seconds to look through
+    tokenreel.build(texts=texts, out=tmp_path / "long", tokenizer="byte", workers=1)
+    with serving(Answers(open_subjects([str(tmp_path / "long")]))) as served:
+        page = Page(driver, served)
+        page.resize(1280, 800)
+        page.open()
+        page.press("/", "no document has these words", Keys.ENTER)
+        page.wait("return /looked through/.test(document.querySelector('.found-head').textContent)")
+        page.click(".found-head button")
+        words = "stopped; 0 documents found so far"
+        page.wait_for(lambda: page.texts(".found-head span") == [words])
+        page.pause(0.5)
+        assert page.texts(".found-head span") == [words]  # no line comes after that
 
 
 def test_the_store_shows_splits_shards_lengths_tokenizer_report_and_samples(page: Page) -> None:
@@ -184,11 +182,22 @@ def test_an_error_is_told_in_its_parts(page: Page) -> None:
     assert any("400" in message for message in page.complaints())
 
 
-def test_a_server_that_is_gone_is_told_with_a_remedy(page: Page) -> None:
-    page.open("step=57")
-    page.pause(0.5)  # neighbours are asked for ahead
-    page.js("window.fetch = () => Promise.reject(new TypeError('Failed to fetch'))")
+def test_a_server_that_is_gone_is_told_with_a_remedy(driver: Chrome, folder: Path) -> None:
+    with serving(opened(folder, "recipe.toml")) as served:
+        page = Page(driver, served)
+        page.open("step=57")
+        page.pause(0.5)  # neighbours are asked for ahead
     page.press("g", "3", "0", "0", Keys.ENTER)
     words = page.wait_for(lambda: page.find(".trouble").text)
     assert "The server does not answer." in words
     assert "Start “tokenreel view” again" in words
+
+
+def test_an_answer_that_comes_late_does_not_draw_over_another_view(page: Page) -> None:
+    for other in ("view=document&source=0&document=7", "view=store&store=1"):
+        page.open("step=57")
+        page.js("location.hash = arguments[0]; location.hash = 'view=batch&step=58'", other)
+        page.shows_step(58)
+        page.pause(0.3)
+        assert page.count(".row") == 6
+        assert page.count(".page-title, .card") == 0

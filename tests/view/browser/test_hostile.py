@@ -65,8 +65,9 @@ def test_a_hostile_address_is_refused_or_corrected(page: Page) -> None:
     page.open("view=<script>&step=-1&row=x&colour=<img>&open=,,x&ranks=0&from=9&to=3")
     page.shows_step(0)
     check_harmless(page)
-    page.open("view=__proto__&step=999999999999")
+    page.open("view=__proto__&step=999999999999&row=77&slot=3&rank=4")
     page.shows_step(399)
+    assert {"row", "slot", "rank"}.isdisjoint(page.state)
 
 
 def test_pictures_of_blanks_cannot_be_forged_by_text(page: Page) -> None:

@@ -242,6 +242,17 @@ def test_every_control_has_a_name_and_can_be_reached_by_tab(page: Page) -> None:
     assert outline != "none"
 
 
+def test_a_row_opened_by_its_button_keeps_the_focus(page: Page) -> None:
+    page.open("step=57")
+    page.js("document.querySelector('.row[data-row=\"1\"] .row-name').focus()")
+    page.press(Keys.ENTER)
+    page.wait("return document.querySelector('.row.open[data-row=\"1\"]')")
+    assert page.js("return document.activeElement.textContent") == "row 1"
+    assert page.js("return document.activeElement.getAttribute('aria-expanded')") == "true"
+    page.press(Keys.ENTER)
+    page.wait("return !document.querySelector('.row.open')")
+
+
 def test_help_lists_the_keys_and_escape_closes_it(page: Page) -> None:
     page.open()
     page.press("?")

@@ -46,6 +46,8 @@ export class BatchView {
   }
 
   end() {
+    this.hasEnded = true;
+    clearTimeout(this.ahead);
     this.list.end();
     this.panel.end();
     this.barSize.disconnect();
@@ -86,6 +88,7 @@ export class BatchView {
     try {
       const seen = isExport() ? [] : this.seenPaths(step, target);
       const [summary] = await Promise.all([ask(stepPath(step, ranks, target)), ...seen.map(ask)]);
+      if (this.hasEnded) return;
       this.summary = summary;
       this.taken = { step, target };
       this.draw();
@@ -94,10 +97,10 @@ export class BatchView {
       if (here().token !== null) this.seek(here());
       this.lookAhead(step, ranks, target);
     } catch (trouble) {
-      this.fail(trouble);
+      if (!this.hasEnded) this.fail(trouble);
     } finally {
       this.loading = false;
-      if (this.again) {
+      if (this.again && !this.hasEnded) {
         this.again = false;
         this.load();
       }
@@ -149,7 +152,11 @@ export class BatchView {
 
   draw(keep) {
     if (!this.list.items.length) this.rows.replaceChildren();
+    const focused = document.activeElement?.closest?.(".row")?.dataset.row;
     this.list.setItems(this.itemsOf(here()), keep);
+    // A row that is built anew keeps the focus, which its button had.
+    const button = focused && this.rows.querySelector(`.row[data-row="${focused}"] .row-name`);
+    if (button && !this.rows.contains(document.activeElement)) button.focus({ preventScroll: true });
   }
 
   itemsOf({ rank, open }) {
@@ -183,8 +190,10 @@ export class BatchView {
   }
 
   buildHead({ row, about, isOpen }) {
-    const head = rowHead(about, { isOpen, numRanks: here().ranks, about: this.about, toggle: () => this.toggle(row) });
-    const element = make("article", { class: `row${isOpen ? " open" : ""}`, role: "listitem", "data-row": row }, head);
+    const toggle = () => this.toggle(row);
+    const head = rowHead(about, { isOpen, numRanks: here().ranks, about: this.about, toggle });
+    const names = `row${isOpen ? " open" : ""}${row === here().row ? " current" : ""}`;
+    const element = make("article", { class: names, role: "listitem", "data-row": row }, head);
     element.setAttribute("aria-label", `row ${row}`);
     if (!isOpen) element.append(this.fillLater(row, 0, Math.min(FIRST_SLOTS, this.about.seq_len), true));
     return element;

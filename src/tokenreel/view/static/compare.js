@@ -24,7 +24,7 @@ export class CompareView {
   }
 
   end() {
-    this.unwatch();
+    this.unwatch(); // late answers fill parts that are in no page
   }
 
   move(now, before) {

@@ -26,6 +26,11 @@ export class DocumentView {
   }
 
   end() {
+    this.base = null; // answers that are still on their way are for nobody
+    this.clear();
+  }
+
+  clear() {
     this.list?.end();
     this.unwatch?.();
     markSteps([]);
@@ -55,13 +60,13 @@ export class DocumentView {
   }
 
   fail(trouble) {
-    this.end();
+    this.clear();
     this.list = null;
     this.host.replaceChildren(documentNavigation(here(), null), troubleCard(trouble));
   }
 
   draw(first) {
-    this.end();
+    this.clear();
     scrollTo(0, 0);
     this.palette = new Palette(this.about, "loss");
     this.palette.linesBreak = true;

@@ -62,6 +62,8 @@ function corrected(about, now) {
   else if (about.steps !== null && now.step >= about.steps) changes.step = Math.max(0, about.steps - 1);
   if (about.batch_rows !== null && now.ranks > about.batch_rows) Object.assign(changes, { ranks: 1, rank: null });
   if (now.ranks < 1) changes.ranks = 1;
+  if (now.rank !== null && now.rank >= now.ranks) changes.rank = null;
+  if (now.row !== null && now.row >= about.batch_rows) Object.assign(changes, { row: null, slot: null });
   return changes;
 }
 

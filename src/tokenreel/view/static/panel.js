@@ -71,6 +71,7 @@ class Panel {
       const part = slots.here(start, start + CHUNK) ?? (await slots.load(start, start + CHUNK));
       if (turn !== this.turn) return undefined;
       const token = tokenAt(part, now.slot);
+      if (!token) return this.showNothing(now); // behind what an exported file holds of the row
       this.showToken(token, now);
       this.showDocument(token);
       this.showSees(slots, now, turn);

@@ -8,8 +8,9 @@ import { plainText } from "./visible.js";
 
 export class StateView {
   constructor(host) {
-    host.replaceChildren(waitingLine("Reading the state …"));
-    ask("api/state").then((state) => this.draw(host, state), (trouble) => host.replaceChildren(troubleCard(trouble)));
+    const place = make("div", {}, waitingLine("Reading the state …"));
+    host.replaceChildren(place);
+    ask("api/state").then((state) => this.draw(place, state), (trouble) => place.replaceChildren(troubleCard(trouble)));
   }
 
   end() {}

@@ -24,7 +24,9 @@ export class StoreView {
     this.load();
   }
 
-  end() {}
+  end() {
+    this.number = null; // an answer that is still on its way is for nobody
+  }
 
   move(now, before) {
     if (now.store !== before.store || now.target !== before.target) this.load();
