@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.view.browser.driving import MUST_HAVE, find_browser
 
 import tokenreel.view
 
@@ -35,6 +36,18 @@ def test_a_module_is_short_and_says_what_it_is_for(path: Path) -> None:
 def test_the_page_has_no_inline_script_style_or_handler() -> None:
     page = (STATIC / "index.html").read_text()
     assert re.findall(r"<script(?![^>]*\bsrc=)[^>]*>|<style|\sstyle=|\son\w+=", page) == []
+
+
+def test_a_missing_browser_is_a_skip_that_says_so_and_a_failure_where_it_must_be_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv(MUST_HAVE, raising=False)
+    with pytest.raises(pytest.skip.Exception, match="no browser was found"):
+        find_browser()
+    monkeypatch.setenv(MUST_HAVE, "1")
+    with pytest.raises(pytest.fail.Exception, match="TOKENREEL_NEEDS_BROWSER=1"):
+        find_browser()
 
 
 def test_there_are_modules_to_check() -> None:
