@@ -54,8 +54,10 @@ class Budget:
         self._deadline = time.monotonic() + MAX_SECONDS
         self._left = MAX_SUM * self.max_characters
 
-    def step(self) -> None:
-        """Count a turn of a loop, a call or a filter."""
+    def step(self, size: int = 0) -> None:
+        """Count a turn of a loop, a call or a filter, and the characters that it writes."""
+        if size:
+            self.made(size)
         self._steps -= 1
         if self._steps < 0 or (not self._steps & 63 and time.monotonic() > self._deadline):
             raise Unbounded(

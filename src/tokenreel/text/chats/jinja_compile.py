@@ -15,8 +15,8 @@ in transformers and about a quarter more.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import date
 from typing import Any, cast
 
@@ -25,8 +25,13 @@ from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
 
 from tokenreel.errors import ConfigError
+from tokenreel.text.chats.jinja_prefixes import Tail, tail_of
 from tokenreel.text.chats.jinja_sandbox import Sandbox
-from tokenreel.text.chats.jinja_shadows import GENERATION_START, NOT_OF_TEMPLATES, Shadows
+from tokenreel.text.chats.jinja_shadows import (
+    GENERATION_START,
+    NOT_OF_TEMPLATES,
+    Shadows,
+)
 
 MAX_TEMPLATE_CHARACTERS = 1_000_000
 # Methods and filters whose arguments are looked for and never written out.
@@ -43,58 +48,38 @@ _FEW = 16  # items of a list that need no count
 _SOUGHT_BY_GLOBAL = {"raise_exception", "strftime_now"}
 
 
-@dataclass(slots=True)
-class Watch:
-    """Where in the output each message came up, by loop; renewed for every rendering."""
-
-    indexes: dict[int, int] = field(default_factory=dict)
-    position: int = 0
-    passes: dict[int, dict[int, int]] = field(default_factory=dict)
-
-    def see(self, loop: int, item: object) -> None:
-        """Note that a loop is at an item; only messages are noted, the last time they come."""
-        index = self.indexes.get(id(item))
-        if index is not None:
-            self.passes.setdefault(loop, {})[index] = self.position
+Pieces = Callable[[dict[str, Any]], Iterator[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """A compiled template, ready to render; not for two threads at once.
 
+    tail, tail_pieces: what it writes behind the messages (jinja_prefixes.py).
     sought: the texts that it looks for anywhere, those of words and blanks left out.
     """
 
     environment: Sandbox
-    watch: Watch
-    pieces: Callable[[dict[str, Any]], Iterator[str]]
+    pieces: Pieces
+    tail: Tail | None
+    tail_pieces: Pieces | None
     has_generation: bool
     nested_generation: bool
     sought: tuple[str, ...]
 
-    def run(self, variables: Mapping[str, Any], *, num_characters: int) -> str:
+    def run(self, variables: dict[str, Any], *, num_characters: int) -> str:
         """Return the output, shadows and marks in it; `num_characters` is the size of the chat."""
-        budget, watch = self.environment.budget, self.watch
+        budget, watch = self.environment.budget, self.environment.watch
         budget.renew(num_characters)
         self.environment.touched = False
-        messages = variables["messages"]
-        watch.indexes = {id(message): index for index, message in enumerate(messages)}
-        watch.position, watch.passes = 0, {}
-        parts = []
-        for part in self.pieces(dict(variables)):
-            parts.append(part)
-            watch.position += len(part)
-            if watch.position > budget.max_characters:
-                budget.text(watch.position)
-        return "".join(parts)
-
-    def message_starts(self, num_messages: int) -> dict[int, int]:
-        """Return the place where messages came up, of the loop that wrote most between them."""
-        passes = self.watch.passes.values()
-        best = max(passes, key=lambda places: len(set(places.values())), default={})
-        places = {index: best[index] for index in sorted(best) if index < num_messages}
-        ordered = list(places.values())
-        return places if ordered == sorted(ordered) else {}
+        followed = watch.renew(variables["messages"])
+        if self.tail is not None:
+            variables["messages"] = followed
+        add = watch.parts.append
+        for part in self.pieces(variables):
+            add(part)
+        budget.text(watch.position())
+        return "".join(watch.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,33 +94,47 @@ def compile_template(
     text: str, shadows: Shadows, *, today: date, treatment: Treatment, where: str
 ) -> Program:
     """Compile a template with its literals treated."""
-    environment, watch = Sandbox(shadows, today=today), Watch()
+    environment = Sandbox(shadows, today=today)
+    watch, step_of_budget = environment.watch, environment.budget.step
 
     def step(item: object, loop: int, num_characters: int) -> str:
-        environment.budget.step()
-        environment.budget.made(num_characters)
+        step_of_budget(num_characters)
         if type(item) is str:
             environment.see(item)
-        watch.see(loop, item)
+        else:
+            watch.see(loop, item)
         return ""
 
-    environment.filters["_step"] = step
+    environment.filters |= {"_step": step, "_taken_up": watch.take_up}
     tree = parse_template(text, environment, where=where)
-    marks = list(_generations(tree))
+    marks, tail = list(_generations(tree)), tail_of(tree)
     rewriter = _Rewriter(treatment)
+    tail_pieces = None
     try:
-        code = environment.compile(rewriter.visit(tree))
-        template = environment.template_class.from_code(environment, code, environment.globals)
+        rewriter.visit(tree)
+        if tail is not None:
+            loop = cast(nodes.For, tree.body[tail.start - 1])
+            loop.iter = _filtered(loop.iter, "_taken_up")
+            tail_pieces = _pieces(nodes.Template(tree.body[tail.start :], lineno=1), environment)
+        pieces = _pieces(tree, environment)
     except (jinja2.TemplateError, RecursionError, SyntaxError) as error:
         raise _unreadable(error, where) from None
     return Program(
         environment=environment,
-        watch=watch,
-        pieces=lambda variables: template.root_render_func(template.new_context(variables)),
+        pieces=pieces,
+        tail=tail,
+        tail_pieces=tail_pieces,
         has_generation=bool(marks),
         nested_generation=any(marks),
         sought=tuple(dict.fromkeys(filter(_NO_WORD.search, rewriter.sought))),
     )
+
+
+def _pieces(tree: nodes.Template, environment: Sandbox) -> Pieces:
+    tree.set_environment(environment)
+    code = environment.compile(tree)
+    template = environment.template_class.from_code(environment, code, environment.globals)
+    return lambda variables: template.root_render_func(template.new_context(variables))
 
 
 def parse_template(text: str, environment: Sandbox, *, where: str) -> nodes.Template:

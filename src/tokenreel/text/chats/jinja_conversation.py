@@ -19,10 +19,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tokenreel.text.chats.jinja_script import Conversation
+from tokenreel.text.chats.jinja_given import Conversation
 from tokenreel.text.chats.messages import Chat, Message
 from tokenreel.text.chats.shapes import REASONING_KEYS
 
+_USUAL = {"role", "content"}
 _OURS = ("train", "weight", "from", "value", "role")
 # Shorter texts are found in an output by chance.
 SURE_CHARACTERS = 12
@@ -71,6 +72,8 @@ def _of_parts(message: Message) -> Mapping[str, Any]:
 
 
 def _with_reasoning(seen: dict[str, Any], message: Message) -> dict[str, Any]:
+    if message.reasoning is None and seen.keys() == _USUAL:
+        return seen
     # An empty reasoning is one: templates write its tags. `message.reasoning` is None for it.
     reasoning = next((seen[k] for k in REASONING_KEYS if k in seen), message.reasoning)
     if reasoning is not None:

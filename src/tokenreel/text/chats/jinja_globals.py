@@ -1,7 +1,8 @@
-"""What a chat template finds by name: `dict`, `namespace` and the tag {% generation %}."""
+"""What a chat template finds by name: `dict`, `namespace`, tests, the tag {% generation %}."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jinja2
@@ -58,3 +59,14 @@ class Namespace(jinja2.utils.Namespace):
 def _refuse_private(name: object) -> None:
     if isinstance(name, str) and name.startswith("_"):
         raise jinja2.exceptions.SecurityError(f"a namespace has no name such as {name!r}")
+
+
+def of_numbers(test: Any) -> Callable[..., bool]:
+    """Return a test that computes `value % number`, for numbers alone: on a text it formats."""
+
+    def run(value: Any, *args: Any) -> bool:
+        if isinstance(value, str):
+            raise TypeError("a text is neither odd nor even")
+        return test(value, *args)
+
+    return run

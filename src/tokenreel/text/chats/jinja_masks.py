@@ -28,13 +28,15 @@ template may look at every word. A chat of n answers costs 2n renderings, of hal
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from tokenreel.errors import InputError
-from tokenreel.text.chats.jinja_script import Conversation, Output, Script
+from tokenreel.text.chats.jinja_given import Conversation
+from tokenreel.text.chats.jinja_script import Output, Script
 from tokenreel.text.chats.shapes import REASONING_KEYS
 
 Span = tuple[int, int]
@@ -46,7 +48,7 @@ _SAID = ("content", *REASONING_KEYS)
 _PRIVATE_USE = range(0xE000, 0xF900)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Masked:
     """A rendered chat, and the spans of characters that each trained message is trained on.
 
@@ -67,7 +69,7 @@ def mask(
     """
     whole = script.render(conversation)
     if not trained:
-        return Masked(output=whole, spans={})
+        return Masked(whole, {})
     search = _Search(script, conversation, whole, remedy)
     stops = {index: search.stop(index) for index in trained}
     spans: Mapping[int, Sequence[Span]]
@@ -81,12 +83,12 @@ def mask(
         }
         strays = sum(is_stray for _, is_stray in begins.values())
     for index, parts in spans.items():
-        if not any(start < stop for start, stop in parts):
+        if not parts or parts[0][0] >= parts[0][1]:
             raise InputError(
                 f"message {index + 1}: the template renders nothing for this answer",
                 remedy="leave the message out, or give it weight 0",
             )
-    return Masked(output=whole, spans=spans, strays=strays)
+    return Masked(whole, spans, strays)
 
 
 class _Search:
@@ -104,7 +106,7 @@ class _Search:
         """Return where an answer stops; InputError if it is another without what follows."""
         if index == len(self._conversation.messages) - 1:
             return len(self._whole.text)
-        ended = self._script.render(self._conversation.first(index + 1))
+        ended = self._script.first(index + 1, self._conversation, self._whole)
         places = {len(ended.text), self._whole.starts.get(index + 1, 0)}
         # The longer one first: the token that ends an answer may be written with the next
         # message. The shorter one holds where something is written behind the last message.
@@ -134,9 +136,10 @@ class _Search:
 
     def _prompt(self, index: int) -> Output | None:
         """Return the prompt of an answer; None if the template renders none for no messages."""
-        before = self._conversation.first(index)
         try:
-            return self._script.render(before, add_generation_prompt=True)
+            return self._script.first(
+                index, self._conversation, self._whole, add_generation_prompt=True
+            )
         except InputError:
             if index > 0:
                 raise
@@ -237,24 +240,25 @@ def _marked(
     whole: Output, conversation: Conversation, trained: Sequence[int]
 ) -> dict[int, Sequence[Span]]:
     """Return the spans of {% generation %}, each given to the message in whose place it is."""
-    answers = [
-        index
-        for index, message in enumerate(conversation.messages)
-        if message.get("role") == "assistant"
-    ]
-    is_told = all(index in whole.starts for index in answers)
+    answers = [n for n, message in enumerate(conversation.messages) if _is_answer(message)]
+    is_told = whole.starts.keys() >= set(answers)
     spans: dict[int, list[Span]] = {index: [] for index in trained}
     if not is_told and len(answers) > 1 and len(whole.generation) != len(answers):
         raise InputError("the marks of {% generation %} cannot be told apart by messages")
+    begun, begins = list(whole.starts), list(whole.starts.values())
     for number, span in enumerate(whole.generation):
         if is_told:
-            begun = [index for index, start in whole.starts.items() if start <= span[0]]
-            owner = begun[-1] if begun else None
+            place = bisect_right(begins, span[0])
+            owner = begun[place - 1] if place else None
         else:
             owner = answers[min(number, len(answers) - 1)]
         if owner in spans and span[0] < span[1]:
             spans[owner].append(span)
     return {**spans}
+
+
+def _is_answer(message: Mapping[str, Any]) -> bool:
+    return message.get("role") == "assistant"
 
 
 def _excerpt(text: str, place: int) -> str:

@@ -32,9 +32,10 @@ from tokenreel.text.chats.jinja_conversation import (
     with_other_arguments,
     without,
 )
+from tokenreel.text.chats.jinja_given import Conversation
 from tokenreel.text.chats.jinja_masks import Masked, mask
-from tokenreel.text.chats.jinja_script import Conversation, Script
-from tokenreel.text.chats.jinja_tokens import Cutter, Places, Texts, assemble
+from tokenreel.text.chats.jinja_script import Script
+from tokenreel.text.chats.jinja_tokens import Cutter, Sheet, Tokens, turn_stops
 from tokenreel.text.chats.messages import Chat, Place
 from tokenreel.text.chats.model_template import GIVEN, SPECIAL_TOKENS
 from tokenreel.text.chats.policy import Policy, remedy_of, turn_weights
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from tokenreel.text.tokenizers.tokenizer_protocol import Tokenizer
 
 _MAX_HEAD = int(np.iinfo(TURN["head"].type).max)
+_WIDE_TURN = [(name, "i8" if name in ("head", "tail") else TURN[name]) for name in TURN.names or ()]
 STRAYS = "answers that do not begin with the prompt that the template makes for them"
 _REWRITTEN = ("tools", "documents", "tool_calls")
 
@@ -106,43 +108,44 @@ class ModelRenderer:
 
     def render(self, chats: Sequence[Chat], *, policy: Policy) -> Rendered:
         """Render chats to ids and a turn table."""
-        texts, remedy = Texts(), remedy_of(policy)
-        all_weights = _weights(chats, policy)
-        masked, stretches, unrendered = [], [], []
+        sheet, spoken, remedy = Sheet(), _Turns(), remedy_of(policy)
+        unrendered = []
         with self._lock:
-            for chat, weights in zip(chats, all_weights, strict=True):
+            for chat, weights in zip(chats, _weights(chats, policy), strict=True):
                 made, conversation, script = self._masked(chat, weights, remedy)
-                masked.append(made)
-                stretches.append(self._cutter.cut(made.output, texts))
+                base = self._cutter.cut(made.output, sheet)
+                spoken.add(chat, made, weights, base=base)
                 unrendered.append(self._left_out(script, conversation, made))
-        encoded = self._cutter.encode(texts)
-        ids, offsets = assemble(stretches, encoded)
-        lengths = np.diff(encoded.offsets).tolist()
-        rows, num_turns = [], [0]
-        for chat, made, weights, cut in zip(chats, masked, all_weights, stretches, strict=True):
-            places = Places(self._cutter, made.output, cut, encoded=encoded, lengths=lengths)
-            turns = _turns(chat, made, weights, places)
-            rows += turns
-            num_turns.append(len(turns))
+        tokens = self._cutter.encode(sheet)
+        turns, turn_offsets = spoken.table(tokens)
+        long = np.flatnonzero(np.maximum(turns["head"], turns["tail"]) > _MAX_HEAD)
+        if len(long):
+            number = int(np.searchsorted(turn_offsets, long[0], side="right")) - 1
+            raise InputError(
+                "the template writes too much around an answer",
+                where=str(chats[number].provenance),
+                expected=f"at most {_MAX_HEAD:,} tokens",
+                actual=int(max(turns[long[0]][["head", "tail"]])),
+            )
         return Rendered(
-            ids=ids,
-            offsets=offsets,
-            turns=_table(rows),
-            turn_offsets=np.cumsum(num_turns, dtype=np.int64),
+            ids=tokens.ids,
+            offsets=tokens.offsets,
+            turns=turns.astype(TURN),
+            turn_offsets=turn_offsets,
             unrendered=unrendered,
         )
 
     def render_prompt(self, chat: Chat, *, continues: bool = False) -> np.ndarray:
         """Return the ids that a model is given to answer a chat, or to go on with its end."""
         script, conversation = self._script(chat), conversation_of(chat)
-        texts = Texts()
+        sheet = Sheet()
         with self._lock:
             if continues:
                 output = cut_at_tag(script.render(with_tag(conversation)))
             else:
                 output = script.render(conversation, add_generation_prompt=True)
-        cut = self._cutter.cut(output, texts)
-        return assemble([cut], self._cutter.encode(texts))[0]
+        self._cutter.cut(output, sheet)
+        return self._cutter.encode(sheet).ids
 
     def _script(self, chat: Chat) -> Script:
         """Return the text that is for this chat: as in transformers, by whether it has tools."""
@@ -235,68 +238,83 @@ def _located(error: InputError | ConfigError, chat: Chat) -> InputError | Config
     )
 
 
-Row = tuple[int, int, int, int, float, int]  # the fields of TURN
+class _Turns:
+    """The turns of many chats on one sheet, one for each message, and their trained spans."""
+
+    def __init__(self) -> None:
+        self._places: list[int] = []
+        self._facts: list[tuple[float, int, bool]] = []  # weight, role, whether it is trained
+        self._spans: list[int] = []  # start and stop of each
+        self._span_turns: list[int] = []
+        self._num_turns: list[int] = []
+
+    def add(self, chat: Chat, made: Masked, weights: Sequence[float], *, base: int) -> None:
+        """Add the turns of a chat that begins at `base`."""
+        begins = _begins(made, len(chat.messages))
+        self._num_turns.append(len(begins))
+        for index, place in begins.items():
+            spans = made.spans.get(index)
+            role = ROLE_CODES[chat.messages[index].role]
+            for start, stop in spans or ():
+                self._spans += (base + start, base + stop)
+                self._span_turns.append(len(self._places))
+            self._places.append(base + place)
+            self._facts.append((weights[index], role, spans is not None))
+
+    def table(self, tokens: Tokens) -> tuple[np.ndarray, np.ndarray]:
+        """Return the turns, int64 heads and tails, and where those of each chat begin [chats + 1].
+
+        A message that wrote nothing has no turn, unless it is trained. A turn has one trained
+        span: where there are more, the turn is cut between them.
+        """
+        ended, begun = tokens.around(self._places + self._spans)
+        num_places = len(self._places)
+        num_turns = np.array(self._num_turns, np.int64)
+        starts = begun[:num_places]
+        stops = turn_stops(starts, num_turns, tokens.offsets)
+        owners = np.array(self._span_turns, np.int64)
+        firsts = np.maximum(begun[num_places::2], starts[owners])
+        lasts = np.minimum(ended[num_places + 1 :: 2], stops[owners])
+        owners, firsts, lasts = (part[firsts < lasts] for part in (owners, firsts, lasts))
+        facts = np.array(self._facts, [("weight", "f4"), ("role", "u1"), ("is_trained", "?")])
+        num_spans = np.bincount(owners, minlength=num_places)
+        num_rows = np.where((starts < stops) | facts["is_trained"], np.maximum(num_spans, 1), 0)
+        rows = np.repeat(np.arange(num_places), num_rows)  # the turn of each row
+        starts, stops = starts[rows], stops[rows]
+        has_span = num_spans[rows] > 0
+        spans = np.stack((starts, stops))
+        spans[:, has_span] = firsts, lasts
+        more = np.flatnonzero(rows[1:] == rows[:-1])
+        stops[more] = starts[more + 1] = spans[1, more]
+        table = np.zeros(len(rows), _WIDE_TURN)
+        chats = np.repeat(np.arange(len(num_turns)), num_turns)[rows]
+        table["start"], table["length"] = starts - tokens.offsets[chats], stops - starts
+        table["head"] = np.where(has_span, spans[0] - starts, 0)
+        table["tail"] = np.where(has_span, stops - spans[1], 0)
+        table["weight"] = np.where(has_span, facts["weight"][rows], 0)
+        table["role"] = facts["role"][rows]
+        counts = np.bincount(chats, minlength=len(num_turns))
+        return table, np.concatenate(([0], np.cumsum(counts)))
 
 
-def _turns(chat: Chat, made: Masked, weights: Sequence[float], places: Places) -> list[Row]:
-    """Return the turns of a chat: one for each message, more where its spans are several."""
-    rows: list[Row] = []
-    for index, start, stop in _ranges(made, len(chat.messages), places):
-        role = ROLE_CODES[chat.messages[index].role]
-        spans = [places.span(*span) for span in made.spans.get(index, ())]
-        spans = [(max(a, start), min(b, stop)) for a, b in spans]
-        spans = [(a, b) for a, b in spans if a < b]
-        if not spans:
-            rows.append((start, stop - start, 0, 0, 0.0, role))
-            continue
-        # A turn has one trained span: where there are more, the turn is cut between them.
-        cuts = [start, *(before[1] for before, _ in pairwise(spans)), stop]
-        for (first, last), (left, right) in zip(spans, pairwise(cuts), strict=True):
-            row = (left, right - left, first - left, right - last, weights[index], role)
-            rows.append(row)
-            if max(row[2:4]) > _MAX_HEAD:
-                raise InputError(
-                    "the template writes too much around an answer",
-                    where=str(chat.provenance),
-                    expected=f"at most {_MAX_HEAD:,} tokens",
-                    actual=max(row[2:4]),
-                )
-    return rows
-
-
-def _table(rows: Sequence[Row]) -> np.ndarray:
-    turns = np.zeros(len(rows), TURN)
-    names = ("start", "length", "head", "tail", "weight", "role")
-    for name, values in zip(names, zip(*rows, strict=True), strict=False):
-        turns[name] = values
-    return turns
-
-
-def _ranges(made: Masked, num_messages: int, places: Places) -> list[tuple[int, int, int]]:
-    """Return message, first and next token of each turn; a message that wrote nothing has none.
+def _begins(made: Masked, num_messages: int) -> dict[int, int]:
+    """Return where in the text the turn of each message begins, in order.
 
     Where the template tells no starts, a trained message begins with its span, and what stands
     before belongs to the message before. The end of an answer that the template writes with the
     next message belongs to the answer.
     """
-    starts: dict[int, int] = {}
+    begins: dict[int, int] = {}
     spoken = 0  # where the last trained span before ends
     for index in range(num_messages):
         place = made.output.starts.get(index)
-        spans = made.spans.get(index, ())
-        if place is None and spans:
-            place = spans[0][0]
+        spans = made.spans.get(index)
+        if spans:
+            place = spans[0][0] if place is None else place
         if place is not None:
-            starts[index] = places.around(max(place, spoken))[1]
+            begins[index] = max(place, spoken)
         spoken = spans[-1][1] if spans else spoken
-    if not starts:
-        starts = {num_messages - 1: 0}
-    elif 0 not in starts and min(starts) > 0:
-        starts = {min(starts) - 1: 0, **starts}
-    ordered = sorted(starts.items())
-    stops = [*(start for _, start in ordered[1:]), places.num_tokens]
-    return [
-        (index, start, stop)
-        for (index, start), stop in zip(ordered, stops, strict=True)
-        if start < stop or index in made.spans
-    ]
+    if not begins:
+        return {num_messages - 1: 0}
+    first = min(begins)
+    return {first - 1: 0, **begins} if first > 0 else begins

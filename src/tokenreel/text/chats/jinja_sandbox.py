@@ -27,6 +27,7 @@ import jinja2
 import jinja2.ext
 import jinja2.runtime
 import jinja2.sandbox
+from jinja2.runtime import LoopContext
 
 from tokenreel.text.chats.jinja_budget import (
     MAX_WIDTH,
@@ -39,7 +40,8 @@ from tokenreel.text.chats.jinja_budget import (
     check_width,
     is_escaped,
 )
-from tokenreel.text.chats.jinja_globals import Dict, Generation, Namespace, Refused
+from tokenreel.text.chats.jinja_globals import Dict, Generation, Namespace, Refused, of_numbers
+from tokenreel.text.chats.jinja_prefixes import Followed, Watch
 from tokenreel.text.chats.jinja_shadows import Shadows, Untracked, traced
 
 _SEARCHES = {"startswith", "endswith", "find", "rfind", "index", "rindex", "count"}
@@ -73,7 +75,7 @@ MAX_WORDS = 300  # characters of what a template says
 _OF_DICTS = frozenset(dir(dict))
 _HARMLESS: Mapping[type, frozenset[str]] = {
     str: frozenset(name for name in dir(str) if name[0] != "_" and not name.startswith("format")),
-    jinja2.runtime.LoopContext: frozenset(["index", "index0", "first", "last", "length"]),
+    LoopContext: frozenset(["index", "index0", "first", "last", "length"]),
 }
 _MISSING = object()
 
@@ -93,6 +95,7 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
         )
         self.shadows = shadows
         self.budget = Budget()
+        self.watch = Watch()
         self.touched = False
         self.globals.pop("lipsum")
         self.globals |= {
@@ -102,7 +105,7 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
             "namespace": Namespace,
         }
         for name in ("odd", "even", "divisibleby"):
-            self.tests[name] = _of_numbers(self.tests[name])
+            self.tests[name] = of_numbers(self.tests[name])
         self.filters.pop("random")
         self.filters |= {"tojson": self._to_json, "replace": self._replace}
         self.filters = {name: self._counted(name, run) for name, run in self.filters.items()}
@@ -151,9 +154,11 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
                 if attribute in obj:
                     return obj[attribute]
                 return self.undefined(obj=obj, name=attribute)
-        elif attribute in _HARMLESS.get(kind, ()):
+        elif kind is LoopContext:
+            self.watch.see_loop(obj, attribute)
+        if attribute in _HARMLESS.get(kind, ()):
             return getattr(obj, attribute)
-        elif kind is Namespace and not attribute.startswith("_"):
+        if kind is Namespace and not attribute.startswith("_"):
             value = getattr(obj, attribute, _MISSING)
             return self.undefined(obj=obj, name=attribute) if value is _MISSING else value
         return super().getattr(obj, attribute)
@@ -231,6 +236,9 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
         """Return a slice: the fillers of two control tokens are alike, so their ends may swap."""
         if type(value) is str:
             self.see(value)
+        elif type(value) is Followed:  # `len` would be a look at all messages
+            self.budget.made(list.__len__(value))
+            return value
         return self.budget.keep(value)
 
     def _tested(self, value: Any) -> Any:
@@ -281,7 +289,7 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
 
     def _whole(self, value: Any) -> Any:
         """Return an iterator's items as a list; all else as it is."""
-        if isinstance(value, Iterator) and not isinstance(value, jinja2.runtime.LoopContext):
+        if isinstance(value, Iterator) and not isinstance(value, LoopContext):
             return list(islice(value, self.budget.max_characters + 1))
         return value
 
@@ -383,14 +391,3 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
         for part in parts:
             if isinstance(part, str) and self.shadows.has_any(part):
                 raise Untracked("the template escapes control tokens of its own")
-
-
-def _of_numbers(test: Any) -> Callable[..., bool]:
-    """Return a test that computes `value % number`, for numbers alone: on a text it formats."""
-
-    def run(value: Any, *args: Any) -> bool:
-        if isinstance(value, str):
-            raise TypeError("a text is neither odd nor even")
-        return test(value, *args)
-
-    return run

@@ -34,53 +34,41 @@ from tokenreel.text.chats.jinja_compile import (
     parse_template,
     refuse_ours,
 )
+from tokenreel.text.chats.jinja_given import Conversation, all_text, collect, translated
 from tokenreel.text.chats.jinja_globals import Refused
 from tokenreel.text.chats.jinja_sandbox import Sandbox
 from tokenreel.text.chats.jinja_shadows import (
+    FILLER,
     GENERATION_START,
     GENERATION_STOP,
-    SURROGATES,
+    Control,
     Shadows,
     Unshadowed,
     Untracked,
     has_ours,
     is_traced,
+    spans_of,
     stand_ins,
     traced,
     traced_pattern,
     without_marks,
 )
 
-Control = tuple[int, int, str]  # start and stop in the text, and the token
-_NUMBER = "0" * 24  # what a number counts as, where a chat is measured
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conversation:
-    """What a template is given: plain data, as JSON has it."""
-
-    messages: Sequence[Mapping[str, Any]]
-    tools: Sequence[Any] | None = None
-    documents: Sequence[Any] | None = None
-    args: Mapping[str, Any] = field(default_factory=dict)
-
-    def first(self, num_messages: int) -> Conversation:
-        """Return the conversation up to a message."""
-        return replace(self, messages=self.messages[:num_messages])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)  # not frozen: many are made, and that takes a microsecond more
 class Output:
     """A rendered conversation.
 
     controls: in order; generation: spans of {% generation %}; starts: where messages begin, as
-    far as the template goes through them in a loop.
+    far as the template goes through them in a loop; prefixes: those n for which it tells the
+    rendering of the first n messages.
     """
 
     text: str
-    controls: tuple[Control, ...]
-    generation: tuple[tuple[int, int], ...]
-    starts: Mapping[int, int]
+    controls: Sequence[Control]
+    generation: Sequence[tuple[int, int]] = ()
+    starts: Mapping[int, int] = field(default_factory=dict)
+    prefixes: frozenset[int] = frozenset()
 
     def agrees_with(self, other: Output, stop: int) -> bool:
         """Tell whether both outputs have the same text and control tokens up to a place."""
@@ -88,7 +76,11 @@ class Output:
             return False
         if not other.text.startswith(self.text[:stop]):
             return False
-        return _before(self.controls, stop) == _before(other.controls, stop)
+        return self.controls_before(stop) == other.controls_before(stop)
+
+    def controls_before(self, stop: int) -> Sequence[Control]:
+        """Return the control tokens that begin before a place."""
+        return self.controls[: bisect_left(self.controls, (stop,))]
 
     def shared_with(self, other: Output) -> int:
         """Return how far both outputs have the same text and control tokens."""
@@ -100,10 +92,6 @@ class Output:
         # A control token is shared as a whole, or not at all.
         apart = set(self.controls).symmetric_difference(other.controls)
         return min([stop, *(start for start, _, _ in apart)])
-
-
-def _before(controls: Sequence[Control], stop: int) -> list[Control]:
-    return [control for control in controls if control[0] < stop]
 
 
 class Script:
@@ -126,8 +114,9 @@ class Script:
         self._today = today
         self._where = where
         given: list[str] = [*special_tokens.values()]
-        _collect(self._args, given)
+        collect(self._args, given)
         self._given_text = "".join(given)
+        self._tails: dict[bool, Output] = {}
 
     @cached_property
     def _shadows(self) -> Shadows:
@@ -165,17 +154,80 @@ class Script:
 
     def render(self, conversation: Conversation, *, add_generation_prompt: bool = False) -> Output:
         """Render a conversation; InputError says why a chat is refused."""
-        sample = _all_text(conversation)
+        return _guarded(self._rendered, conversation, add_generation_prompt)
+
+    def first(
+        self,
+        num_messages: int,
+        conversation: Conversation,
+        whole: Output,
+        *,
+        add_generation_prompt: bool = False,
+    ) -> Output:
+        """Return text and control tokens of the first messages; those of all are given.
+
+        They are read off the whole output if that tells them (jinja_prefixes.py).
+        """
+        if self._tells(num_messages, conversation, whole, add_generation_prompt):
+            tail = _guarded(self._tail, add_generation_prompt)
+            place = whole.starts[num_messages]
+            text, controls = whole.text[:place], whole.controls_before(place)
+            if not self._has_seam(text, controls, tail):
+                behind = [(place + start, place + stop, t) for start, stop, t in tail.controls]
+                return Output(text + tail.text, [*controls, *behind])
+        first = conversation.first(num_messages)
+        return self.render(first, add_generation_prompt=add_generation_prompt)
+
+    def _tells(
+        self, num_messages: int, conversation: Conversation, whole: Output, prompt: bool
+    ) -> bool:
+        """Tell whether an output and the tail of all chats are that of the first messages."""
+        tail = self.program.tail
+        return (
+            num_messages in whole.prefixes
+            and tail is not None
+            and (tail.has_all_prompts or not prompt)
+            and tail.names.isdisjoint(conversation.args)
+        )
+
+    def _tail(self, prompt: bool) -> Output:
+        """Return what the template writes behind the messages of any chat."""
+        known = self._tails.get(prompt)
+        if known is None:
+            variables = self._variables(Conversation(messages=[]), prompt, self._shadows.shadow)
+            pieces = self.program.tail_pieces
+            written = "".join(pieces(variables)) if pieces else ""
+            text, controls, _ = self._shadows.read(written)
+            self._refuse_unknown(controls)
+            known = self._tails[prompt] = Output(text, controls)
+        return known
+
+    def _has_seam(self, text: str, controls: Sequence[Control], tail: Output) -> bool:
+        """Tell whether a text and the tail behind it spell a control token that neither wrote."""
+        start = controls[-1][1] if controls else 0
+        if start > len(text):  # a control token on both sides
+            return True
+        if not tail.text:
+            return False
+        start = max(start, len(text) - self._shadows.longest)
+        ends = [*(place for place, _, _ in tail.controls), len(tail.text)]
+        begins = [0, *(stop for _, stop, _ in tail.controls)]
+        parts = [tail.text[begin:end] for begin, end in zip(begins, ends, strict=True)]
+        return self._shadows.may_spell_more(FILLER.join([text[start:] + parts[0], *parts[1:]]))
+
+    def _rendered(self, conversation: Conversation, prompt: bool) -> Output:
+        sample = all_text(conversation)
         table, given = None, conversation
         if has_ours(sample):
             table = stand_ins(sample, taken=self._own_characters)
-            given, sample = _translated(conversation, table), sample.translate(table)
-        output = self._output(given, add_generation_prompt, sample)
+            given, sample = translated(conversation, table), sample.translate(table)
+        output = self._output(given, prompt, sample)
         if table:
             back = {ord(stand_in): chr(code) for code, stand_in in table.items()}
-            output = replace(output, text=output.text.translate(back))
+            output.text = output.text.translate(back)
         if table or self.program.environment.touched:
-            _guarded(lambda: self._check(output, conversation, add_generation_prompt, len(sample)))
+            output.prefixes = frozenset()
+            self._check(output, conversation, prompt, len(sample))
         return output
 
     def _check(
@@ -189,34 +241,26 @@ class Script:
 
     def _output(self, conversation: Conversation, prompt: bool, sample: str) -> Output:
         """Return the output; `sample` is every string of the conversation."""
-        shadow = self._shadows.shadow
-        written = _guarded(
-            lambda: self._run(self.program, conversation, prompt, shadow, len(sample))
-        )
-        starts = self.program.message_starts(len(conversation.messages))
-        return _guarded(lambda: self._read(written, starts, conversation, prompt, sample))
-
-    def _read(
-        self,
-        written: str,
-        starts: dict[int, int],
-        conversation: Conversation,
-        prompt: bool,
-        sample: str,
-    ) -> Output:
-        written, generation, marks = without_marks(written)
-        if marks:
-            starts = {index: place - bisect_left(marks, place) for index, place in starts.items()}
-        text, controls = self._shadows.read(written)
+        program, shadows = self.program, self._shadows
+        written = self._run(program, conversation, prompt, shadows.shadow, len(sample))
+        text, controls, marks = shadows.read(written)
         self._refuse_unknown(controls)
-        if self._shadows.may_spell_more(written):
-            found = [(m.start(), m.end(), m[0]) for m in self._shadows.spelling.finditer(text)]
+        watch = program.environment.watch
+        starts, prefixes = watch.starts(), watch.prefixes()
+        generation: Sequence[tuple[int, int]] = ()
+        if marks:  # which were counted with the text
+            generation, written = spans_of(marks), without_marks(written)
+            places = [place + number for number, (place, _) in enumerate(marks)]
+            starts = {index: place - bisect_left(places, place) for index, place in starts.items()}
+            if program.nested_generation:  # nobody knows that spans end with their messages
+                prefixes = frozenset()
+        if shadows.may_spell_more(written):
+            prefixes = frozenset()
+            found = [(m.start(), m.end(), m[0]) for m in shadows.spelling.finditer(text)]
             if found != controls:
                 origin = self._origin(text, conversation, prompt)
                 controls = _resolved(text, found, controls, origin, sample + self._given_text)
-        return Output(
-            text=text, controls=tuple(controls), generation=tuple(generation), starts=starts
-        )
+        return Output(text, controls, generation, starts, prefixes)
 
     def _run(
         self,
@@ -226,8 +270,14 @@ class Script:
         literal: Callable[[str], str],
         num_characters: int,
     ) -> str:
+        variables = self._variables(conversation, prompt, literal)
+        return program.run(variables, num_characters=num_characters)
+
+    def _variables(
+        self, conversation: Conversation, prompt: bool, literal: Callable[[str], str]
+    ) -> dict[str, Any]:
         special = {name: literal(token) for name, token in self._special_tokens.items()}
-        variables = {
+        return {
             **special,
             **self._args,
             **conversation.args,
@@ -236,7 +286,6 @@ class Script:
             "documents": conversation.documents,
             "add_generation_prompt": prompt,
         }
-        return program.run(variables, num_characters=num_characters)
 
     def _refuse_unknown(self, controls: Sequence[Control]) -> None:
         if not self._shadows.unknown:
@@ -261,7 +310,7 @@ class Script:
             given = replace(conversation, messages=messages)
             try:
                 written = self._run(self._traced_program, given, prompt, traced, len(text))
-                origin, _, _ = without_marks(written)
+                origin = without_marks(written)
                 if self._shadows.spelled(origin) == text:
                     return origin
             except (jinja2.TemplateError, Untracked, Unbounded, *_FAILURES):
@@ -280,10 +329,10 @@ _FAILURES = (
 )
 
 
-def _guarded(render: Callable[[], Any]) -> Any:
+def _guarded(render: Callable[..., Output], *args: Any) -> Output:
     """Return what `render` returns; what a template does wrong becomes an InputError."""
     try:
-        return render()
+        return render(*args)
     except Refused as error:
         raise InputError(f"the template refuses the chat: {error}") from None
     except jinja2.exceptions.SecurityError as error:
@@ -339,61 +388,3 @@ def _seam(text: str, span: Control) -> InputError:
         actual=repr(around),
         remedy="leave the chat out, or change the text at this place",
     )
-
-
-def _all_text(conversation: Conversation) -> str:
-    """Return every string of a conversation, one after the other; refuse what is no text."""
-    found: list[str] = []
-    _collect(conversation.messages, found)
-    for more in (conversation.tools, conversation.documents, conversation.args):
-        if more:
-            _collect(more, found)
-    text = "".join(found)
-    if not text.isascii() and (surrogate := SURROGATES.search(text)):
-        raise InputError(
-            "a chat has a lone surrogate in it",
-            expected="text that UTF-8 can hold",
-            actual=f"U+{ord(surrogate[0]):04X}",
-        )
-    return text
-
-
-def _collect(value: Any, found: list[str]) -> None:
-    kind = type(value)
-    if kind is str:
-        found.append(value)
-    elif kind is dict:
-        for key, item in value.items():
-            found.append(key)
-            if type(item) is str:
-                found.append(item)
-            elif item is not None:
-                _collect(item, found)
-    elif kind in (list, tuple):
-        for item in value:
-            _collect(item, found)
-    elif kind in (int, float):
-        found.append(_NUMBER)
-    elif value is not None and kind is not bool:
-        raise InputError(
-            "a chat has something in it that JSON does not",
-            expected="text, numbers, lists and objects",
-            actual=kind.__name__,
-        )
-
-
-def _translated(value: Any, table: Mapping[int, str]) -> Any:
-    if isinstance(value, Conversation):
-        return Conversation(
-            messages=_translated(value.messages, table),
-            tools=_translated(value.tools, table),
-            documents=_translated(value.documents, table),
-            args=_translated(value.args, table),
-        )
-    if isinstance(value, str):
-        return value.translate(table)
-    if isinstance(value, Mapping):
-        return {_translated(k, table): _translated(v, table) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_translated(item, table) for item in value]
-    return value

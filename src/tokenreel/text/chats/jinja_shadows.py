@@ -38,12 +38,16 @@ _OURS = re.compile("[\U000f0000-\U0010ffff]")
 NOT_OF_TEMPLATES = re.compile("[\ud800-\udfff\U000f0000-\U0010ffff]")
 # A field of a pattern for `%` or `format`.
 FIELD = re.compile(r"(%(?:\([^)]*\))?[^a-zA-Z%]*[hlL]?[a-zA-Z%]|\{\{|\}\}|\{[^{}]*\})")
+# A shadow, whole or cut, or a mark; one class of characters, since an alternation is slow.
+_PLANE_16 = re.compile(f"([\U00100000-{FILLER}]{FILLER}*)")
 _TRACED = re.compile("[\U000f0000-\U000fffff]")
-_MARKS = re.compile(f"[{GENERATION_START}{GENERATION_STOP}]")
 # What no tokenizer takes for words: a template that writes it means a control token.
 _MARKUP = re.compile(
     r"<[|｜][^\s<>|｜%{}]{1,48}[|｜]>|\[/?INST\]|</?s>|<bos>|<eos>|<start_of_turn>|<end_of_turn>"
 )
+
+
+Control = tuple[int, int, str]  # start and stop in the text, and the token
 
 
 @dataclass(frozen=True)
@@ -95,44 +99,57 @@ class Shadows:
         """Return a text with every shadow and every traced character as it is spelled."""
         if text.isascii():
             return text
-        text = self._shadow.sub(self._spelling_of, text)
+        text = self._shadow.sub(lambda found: self._spelling_of(found[0]), text)
         if FILLER in text:
             raise Untracked("the template cuts a control token of its own into pieces")
         return _TRACED.sub(lambda found: chr(ord(found[0]) - TRACED), text)
 
-    def _spelling_of(self, found: re.Match[str]) -> str:
-        token = self._token(found[0])
-        if token is None:
+    def _spelling_of(self, shadow: str) -> str:
+        number = ord(shadow[0]) - SHADOW
+        token = self._tokens[number] if number < len(self._tokens) else ""
+        if len(token) != len(shadow):
             raise Untracked("the template cuts a control token of its own into pieces")
         return token
-
-    def _token(self, shadow: str) -> str | None:
-        number = ord(shadow[0]) - SHADOW
-        token = self._tokens[number] if number < len(self._tokens) else None
-        return token if token is not None and len(token) == len(shadow) else None
 
     def has_any(self, text: str) -> bool:
         """Tell whether a text has a shadow or a traced character in it."""
         return not text.isascii() and _OURS.search(text) is not None
 
-    def read(self, written: str) -> tuple[str, list[tuple[int, int, str]]]:
-        """Return an output as it is spelled, and start, stop and token of every shadow in it."""
-        parts, controls, done, num_fillers = [], [], 0, 0
-        for match in self._shadow.finditer(written):
-            token = self._token(match[0])
-            if token is None:
+    def read(self, written: str) -> tuple[str, list[Control], list[tuple[int, str]]]:
+        """Return an output as it is spelled, its control tokens, and its marks by places."""
+        parts = _PLANE_16.split(written)  # text, shadow or mark, text, …
+        controls: list[Control] = []
+        marks: list[tuple[int, str]] = []
+        known, place = self._known, 0
+        for number in range(1, len(parts), 2):
+            place += len(parts[number - 1])
+            shadow = parts[number]
+            token = known.get(shadow)
+            if token:
+                stop = place + len(shadow)
+                controls.append((place, stop, token))
+                place = stop
+            elif token is None:
                 raise Untracked("the template cuts a control token of its own into pieces")
-            start, stop = match.span()
-            parts += [written[done:start], token]
-            controls.append((start, stop, token))
-            done, num_fillers = stop, num_fillers + stop - start - 1
-        if written.count(FILLER) != num_fillers:
-            raise Untracked("the template cuts a control token of its own into pieces")
-        return "".join([*parts, written[done:]]), controls
+            else:
+                marks.append((place, shadow))
+            parts[number] = token
+        return "".join(parts), controls, marks
+
+    @cached_property
+    def _known(self) -> dict[str, str]:
+        """The token of each shadow; a mark stands for nothing."""
+        known = {self.shadow(token): token for token in self._tokens}
+        return {**known, GENERATION_START: "", GENERATION_STOP: ""}
 
     def may_spell_more(self, written: str) -> bool:
         """Tell whether an output may spell control tokens beside those that are in shadow."""
         return self._overlap or self.spelling.search(written) is not None
+
+    @cached_property
+    def longest(self) -> int:
+        """The length of the longest control token."""
+        return max(map(len, self.controls), default=0)
 
     @cached_property
     def _overlap(self) -> bool:
@@ -224,29 +241,23 @@ def is_traced(character: str) -> bool:
     return TRACED <= ord(character) < SHADOW
 
 
-def without_marks(text: str) -> tuple[str, list[tuple[int, int]], list[int]]:
-    """Return a text without the marks of {% generation %}, the spans between, and where they were.
-
-    Spans that lie in each other are one. The last are the places of the marks in the text given.
-    """
-    if GENERATION_START not in text:
-        return text, [], []
-    spans: list[tuple[int, int]] = []
-    places: list[int] = []
+def spans_of(marks: Sequence[tuple[int, str]]) -> list[tuple[int, int]]:
+    """Return the spans between marks of {% generation %}; those that lie in each other are one."""
+    spans = []
     depth = start = 0
-    for number, match in enumerate(_MARKS.finditer(text)):
-        places.append(match.start())
-        place = match.start() - number
-        if match[0] == GENERATION_START:
-            start = place if depth == 0 else start
-            depth += 1
-        else:
-            depth -= 1
-            if depth == 0:
-                spans.append((start, place))
+    for place, mark in marks:
+        start = place if depth == 0 else start
+        depth += 1 if mark == GENERATION_START else -1
+        if depth == 0:
+            spans.append((start, place))
     if depth:
         raise Untracked("the template cuts a {% generation %} block into pieces")
-    return text.replace(GENERATION_START, "").replace(GENERATION_STOP, ""), spans, places
+    return spans
+
+
+def without_marks(text: str) -> str:
+    """Return a text without the marks of {% generation %}."""
+    return text.replace(GENERATION_START, "").replace(GENERATION_STOP, "")
 
 
 def stand_ins(text: str, *, taken: str = "") -> Mapping[int, str]:

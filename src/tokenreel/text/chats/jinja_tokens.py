@@ -13,10 +13,7 @@ do. A token that a tokenizer makes of both a header's last and an answer's first
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,6 +27,7 @@ _CACHED_HEADS = 4096
 _BLANK = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _BLANKS_BEHIND = re.compile(f"[{_BLANK}]+$")
 _BLANKS_BEFORE = re.compile(f"[{_BLANK}]+")
+_KEEPS = (False, False)
 
 
 class Written(Protocol):
@@ -44,28 +42,24 @@ class Written(Protocol):
         """The control tokens, in order."""
 
 
-@dataclass(slots=True)
-class Stretch:
-    """A run of text, or one control token where `number` is None; `start` and `stop` in characters.
+_GAP = -(1 << 40)  # the code of blanks that a control token swallows
 
-    number: of the text among those that are encoded; id: of the control token.
+
+class Sheet:
+    """Many chats end to end, cut into stretches: runs of text, control tokens, swallowed blanks.
+
+    starts: where each stretch begins, in characters of all chats; it stops where the next begins.
+    codes: the number of its text among those that are encoded, or ~id of its control token.
+    chats: how many stretches come before each chat. texts: each different one once, by whether
+    it is the first of its chat, which may be encoded otherwise.
     """
 
-    start: int
-    stop: int
-    number: int | None = None
-    id: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Texts:
-    """The stretches of many chats, each different text once."""
-
-    numbers: dict[tuple[bool, str], int] = field(default_factory=dict)
-
-    def add(self, text: str, *, is_first: bool) -> int:
-        """Return the number of a text; the first of an input may be encoded otherwise."""
-        return self.numbers.setdefault((is_first, text), len(self.numbers))
+    def __init__(self) -> None:
+        self.size = 0
+        self.starts: list[int] = []
+        self.codes: list[int] = []
+        self.chats: list[int] = []
+        self.texts: dict[tuple[bool, str], int] = {}
 
 
 class Cutter:
@@ -79,40 +73,48 @@ class Cutter:
         self._control_ids = dict(tokenizer.control_ids)
         self._heads: dict[tuple[bool, str], tuple[int, bytes | None]] = {}
 
-    def cut(self, output: Written, texts: Texts) -> list[Stretch]:
-        """Return the stretches of a chat, in order; their texts go to `texts`."""
-        text, stretches, done = output.text, [], 0
+    def cut(self, output: Written, sheet: Sheet) -> int:
+        """Put the stretches of a chat on a sheet; return where it begins there."""
+        text, texts, base, done = output.text, sheet.texts, sheet.size, 0
+        sheet.chats.append(len(sheet.codes))
+        add_start, add_code = sheet.starts.append, sheet.codes.append
         is_first = self._continued is not self._tokenizer
         strips, ids = self._strips, self._control_ids
         for start, stop, token in output.controls:
-            lstrip, rstrip = strips.get(token, (False, False)) if strips else (False, False)
-            until = start
-            if lstrip and (blanks := _BLANKS_BEHIND.search(text, done, start)):
-                until = blanks.start()
+            lstrip, rstrip = strips.get(token, _KEEPS) if strips else _KEEPS
+            blanks = _BLANKS_BEHIND.search(text, done, start) if lstrip else None
+            until = blanks.start() if blanks else start
             if done < until:
-                number = texts.add(text[done:until], is_first=is_first and done == 0)
-                stretches.append(Stretch(done, until, number))
-            stretches.append(Stretch(start, stop, None, ids[token]))
+                add_start(base + done)
+                add_code(texts.setdefault((is_first and done == 0, text[done:until]), len(texts)))
+            if until < start:
+                add_start(base + until)
+                add_code(_GAP)
+            add_start(base + start)
+            add_code(~ids[token])
             done = stop
             if rstrip and (blanks := _BLANKS_BEFORE.match(text, stop)):
+                add_start(base + stop)
+                add_code(_GAP)
                 done = blanks.end()
         if done < len(text):
-            number = texts.add(text[done:], is_first=is_first and done == 0)
-            stretches.append(Stretch(done, len(text), number))
-        return stretches
+            add_start(base + done)
+            add_code(texts.setdefault((is_first and done == 0, text[done:]), len(texts)))
+        sheet.size += len(text)
+        return base
 
-    def encode(self, texts: Texts) -> Encoded:
-        """Encode all texts, in the order of their numbers."""
+    def encode(self, sheet: Sheet) -> Tokens:
+        """Encode a sheet: every different text once."""
         if self._continued is self._tokenizer:
-            return self._tokenizer.encode_batch([text for _, text in texts.numbers])
-        parts: list[np.ndarray | None] = [None] * len(texts.numbers)
+            encoded = self._tokenizer.encode_batch([text for _, text in sheet.texts])
+            return Tokens(self, sheet, encoded)
+        parts: list[np.ndarray | None] = [None] * len(sheet.texts)
         for first, tokenizer in ((True, self._tokenizer), (False, self._continued)):
-            chosen = [n for (is_first, _), n in texts.numbers.items() if is_first == first]
-            named = {n: text for (_, text), n in texts.numbers.items()}
-            encoded = tokenizer.encode_batch([named[number] for number in chosen])
-            for place, number in enumerate(chosen):
+            chosen = {text: n for (is_first, text), n in sheet.texts.items() if is_first == first}
+            encoded = tokenizer.encode_batch(list(chosen))
+            for place, number in enumerate(chosen.values()):
                 parts[number] = encoded[place]
-        return _joined([part for part in parts if part is not None])
+        return Tokens(self, sheet, _joined([part for part in parts if part is not None]))
 
     def encode_one(self, text: str, *, is_first: bool) -> np.ndarray:
         """Return the ids of one text, which follows a control token unless it is the first."""
@@ -134,7 +136,7 @@ class Cutter:
 
     def cut_ids(self, text: str, ids: np.ndarray, place: int, *, is_first: bool) -> tuple[int, int]:
         """Return how many tokens of a stretch end at or before a place, and begin before it."""
-        num_tokens, data = self._head(text[:place], is_first=is_first)
+        num_tokens, data = self.head(text[:place], is_first=is_first)
         if data is not None and ids[:num_tokens].tobytes() == data:
             return num_tokens, num_tokens
         tokenizer = self._tokenizer if is_first else self._continued
@@ -151,7 +153,7 @@ class Cutter:
             return len(head), len(head)
         return _cut_by_decoding(self._tokenizer, text, ids, place)
 
-    def _head(self, head: str, *, is_first: bool) -> tuple[int, bytes | None]:
+    def head(self, head: str, *, is_first: bool) -> tuple[int, bytes | None]:
         """Return the ids of the beginning of a stretch: how many, and their bytes.
 
         The bytes are None where the ids do not say the text to the letter, so that nobody knows
@@ -201,74 +203,88 @@ def _cut_by_decoding(tokenizer: Any, text: str, ids: np.ndarray, place: int) -> 
     )
 
 
-class Places:
-    """Places in the text of one chat as places among its tokens.
+class Tokens:
+    """The ids of a sheet, and places in its text as places among them.
 
-    lengths: how many tokens each text has, by its number.
+    ids: uint32 [total]; offsets: where each chat begins, int64 [chats + 1].
     """
 
-    def __init__(
-        self,
-        cutter: Cutter,
-        output: Written,
-        stretches: Sequence[Stretch],
-        *,
-        encoded: Encoded,
-        lengths: Sequence[int],
-    ) -> None:
+    def __init__(self, cutter: Cutter, sheet: Sheet, encoded: Encoded) -> None:
         self._cutter = cutter
-        self._text = output.text
-        self._stretches = stretches
         self._encoded = encoded
-        self._starts = [stretch.start for stretch in stretches]
-        sizes = [1 if s.number is None else lengths[s.number] for s in stretches]
-        self._firsts = [0, *accumulate(sizes)]
+        self._texts = list(sheet.texts)
+        self._starts = np.array([*sheet.starts, sheet.size], np.int64)
+        self._codes = codes = np.array([*sheet.codes, _GAP], np.int64)
+        is_text, is_control = codes >= 0, (codes < 0) & (codes > _GAP)
+        # Texts and control tokens lie in one array: each stretch is a range of it from its first.
+        controls = ~codes[is_control]
+        source = np.concatenate((encoded.ids, controls.astype(np.uint32)))
+        firsts = np.zeros(len(codes), np.int64)
+        firsts[is_text] = encoded.offsets[codes[is_text]]
+        firsts[is_control] = len(encoded.ids) + np.arange(len(controls))
+        lengths = is_control.astype(np.int64)
+        lengths[is_text] = np.diff(encoded.offsets)[codes[is_text]]
+        # The first token of each stretch, and the end; the last stretch is none.
+        self._firsts = ends = np.concatenate(([0], np.cumsum(lengths[:-1])))
+        # The n-th token is as far behind its stretch's first as n is behind the stretch's start.
+        taken = np.repeat(firsts - ends, lengths) + np.arange(ends[-1])
+        self.ids = source[taken].astype(np.uint32, copy=False)
+        self.offsets = ends[[*sheet.chats, -1]]
 
-    @property
-    def num_tokens(self) -> int:
-        """How many tokens the chat has."""
-        return self._firsts[-1]
+    def around(self, places: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Return how many tokens end at or before each place, and how many begin before it.
 
-    def around(self, place: int) -> tuple[int, int]:
-        """Return how many tokens end at or before a place, and how many begin before it."""
-        number = bisect_right(self._starts, place) - 1
-        if number < 0:
-            return 0, 0
-        stretch, first = self._stretches[number], self._firsts[number]
-        if place == stretch.start:
-            return first, first
-        if place >= stretch.stop:
-            return self._firsts[number + 1], self._firsts[number + 1]
-        if stretch.number is None:
-            return first, first + 1
-        ended, begun = self._cutter.cut_ids(
-            self._text[stretch.start : stretch.stop],
-            self._encoded[stretch.number],
-            place - stretch.start,
-            is_first=stretch.start == 0,
+        Places are in characters of the sheet; so are the results in tokens of the sheet.
+        """
+        points = np.array(places, np.int64)
+        numbers = np.searchsorted(self._starts, points, side="right") - 1
+        ended = self._firsts[numbers]
+        begun = ended.copy()
+        inner = points - self._starts[numbers]
+        codes = self._codes[numbers]
+        begun += (inner > 0) & (codes < 0) & (codes > _GAP)
+        # Places in a text, by the text before them: headers are few.
+        heads: dict[tuple[bool, str], list[tuple[int, int]]] = {}
+        for point in np.flatnonzero((inner > 0) & (codes >= 0)).tolist():
+            code = int(codes[point])
+            is_first, text = self._texts[code]
+            heads.setdefault((is_first, text[: inner[point]]), []).append((point, code))
+        for (is_first, head), behind in heads.items():
+            where, inside = np.array(behind).T
+            cuts = self._cut_behind(head, inside, is_first=is_first)
+            ended[where] += cuts[:, 0]
+            begun[where] += cuts[:, 1]
+        return ended, begun
+
+    def _cut_behind(self, head: str, numbers: np.ndarray, *, is_first: bool) -> np.ndarray:
+        """Return how many tokens of each text end in its head, and begin in it: [texts, 2]."""
+        ids, offsets = self._encoded.ids, self._encoded.offsets
+        num_tokens, data = self._cutter.head(head, is_first=is_first)
+        cuts = np.full((len(numbers), 2), num_tokens, np.int64)
+        begins = offsets[numbers]
+        is_known = (
+            offsets[numbers + 1] - begins >= num_tokens
+            if data is not None
+            else np.zeros(len(numbers), bool)
         )
-        return first + ended, first + begun
+        if data is not None:
+            expected = np.frombuffer(data, np.uint32)
+            window = begins[is_known, None] + np.arange(num_tokens)  # [known, num_tokens]
+            is_known[is_known] = (ids[window] == expected).all(axis=1)
+        for row in np.flatnonzero(~is_known).tolist():
+            number = int(numbers[row])
+            cuts[row] = self._cutter.cut_ids(
+                self._texts[number][1], self._encoded[number], len(head), is_first=is_first
+            )
+        return cuts
 
-    def span(self, start: int, stop: int) -> tuple[int, int]:
-        """Return the tokens all of whose characters lie in [start, stop)."""
-        first, last = self.around(start)[1], self.around(stop)[0]
-        return first, max(first, last)
 
+def turn_stops(starts: np.ndarray, num_turns: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Return where turns stop that begin at `starts`: at the next of their chat, or with it.
 
-def assemble(chats: Sequence[Sequence[Stretch]], encoded: Encoded) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids of all chats end to end, uint32 [total], and where each begins [chats + 1]."""
-    flat = [stretch for chat in chats for stretch in chat]
-    numbers = np.array([-1 if s.number is None else s.number for s in flat], np.int64)
-    controls = np.array([stretch.id for stretch in flat if stretch.number is None], np.uint32)
-    is_text = numbers >= 0
-    # Texts and control tokens lie in one array: each stretch is a range [first, first + length).
-    source = np.concatenate((encoded.ids, controls))
-    firsts = np.empty(len(flat), np.int64)
-    firsts[is_text] = encoded.offsets[numbers[is_text]]
-    firsts[~is_text] = len(encoded.ids) + np.arange(len(controls))
-    lengths = np.ones(len(flat), np.int64)
-    lengths[is_text] = np.diff(encoded.offsets)[numbers[is_text]]
-    ends = np.concatenate(([0], np.cumsum(lengths)))
-    # The n-th token is the one at its stretch's first, as far behind it as n is behind the start.
-    taken = np.repeat(firsts - ends[:-1], lengths) + np.arange(ends[-1])
-    return source[taken].astype(np.uint32, copy=False), ends[np.cumsum([0, *map(len, chats)])]
+    num_turns: of each chat; offsets: where each chat begins, and the end of the last.
+    """
+    stops = np.append(starts[1:], 0)[: len(starts)]
+    has_turns = num_turns > 0
+    stops[np.cumsum(num_turns)[has_turns] - 1] = offsets[1:][has_turns]
+    return stops

@@ -19,7 +19,8 @@ from tokenreel.errors import InputError
 from tokenreel.text.chats.messages import Message, Place, shorten
 
 if TYPE_CHECKING:
-    from tokenreel.text.chats.jinja_script import Conversation, Output
+    from tokenreel.text.chats.jinja_given import Conversation
+    from tokenreel.text.chats.jinja_script import Output
 
 TAG = "TOKENREEL-GOES-ON-HERE "
 

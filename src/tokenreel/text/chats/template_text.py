@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 
-from tokenreel.text.chats.jinja_tokens import Cutter, Places, Texts, assemble
+from tokenreel.text.chats.jinja_tokens import Cutter, Sheet, turn_stops
 from tokenreel.text.chats.template import Control, Name, Parts, Template, Text
 from tokenreel.text.turns import TURN
 
@@ -99,20 +98,25 @@ def encode_writings(
 
     The places are those of the writings, in tokens of their chat: int64 [turns, 4].
     """
-    texts = Texts()
-    stretches = [cutter.cut(writing, texts) for writing in writings]
-    encoded = cutter.encode(texts)
-    ids, offsets = assemble(stretches, encoded)
-    lengths = np.diff(encoded.offsets).tolist()
-    rows: list[tuple[int, int, int, int]] = []
-    for writing, cut in zip(writings, stretches, strict=True):
-        places = Places(cutter, writing, cut, encoded=encoded, lengths=lengths)
-        # A token on both sides of a turn's beginning belongs to the turn before.
-        starts = [places.around(start)[1] for start, _, _, _ in writing.places]
-        turns = pairwise([*starts, places.num_tokens])
-        for (start, stop), (_, first, last, _) in zip(turns, writing.places, strict=True):
-            rows.append((start, *places.span(first, last), stop))
-    return ids, offsets, np.array(rows, np.int64).reshape(-1, 4)
+    sheet = Sheet()
+    bases = [cutter.cut(writing, sheet) for writing in writings]
+    tokens = cutter.encode(sheet)
+    ended, begun = tokens.around(
+        [
+            base + place
+            for base, writing in zip(bases, writings, strict=True)
+            for turn in writing.places
+            for place in turn[:3]
+        ]
+    )
+    # A token on both sides of a turn's beginning belongs to the turn before.
+    starts, firsts, _ = begun.reshape(-1, 3).T
+    lasts = np.maximum(firsts, ended.reshape(-1, 3)[:, 2])
+    num_turns = np.array([len(writing.places) for writing in writings], np.int64)
+    stops = turn_stops(starts, num_turns, tokens.offsets)
+    places = np.stack((starts, firsts, lasts, stops), axis=1)
+    places -= np.repeat(tokens.offsets[:-1], num_turns)[:, None]
+    return tokens.ids, tokens.offsets, places
 
 
 def turns_at(places: np.ndarray, roles: np.ndarray, weights: np.ndarray) -> np.ndarray:
