@@ -35,6 +35,49 @@ TEMPLATE = (
     "{% endif %}\n{% endfor %}"
 )
 
+# The shape of templates for models that reason and call tools.
+TOOLS = """{%- if tools %}
+    {{- '<|im_start|>system\\n# Tools\\n' }}
+    {%- for tool in tools %}{{- tool | tojson }}{{- '\\n' }}{%- endfor %}{{- '<|im_end|>\\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {%- set content = message.content if message.content is string else '' %}
+    {%- if message.role == 'assistant' %}
+        {{- '<|im_start|>assistant\\n' }}{% generation %}
+        {%- set reasoning = '' %}
+        {%- if message.reasoning_content is string %}
+            {%- set reasoning = message.reasoning_content %}
+        {%- elif '</think>' in content %}
+            {%- set reasoning = content.split('</think>')[0].split('<think>')[-1].strip('\\n') %}
+            {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
+        {%- endif %}
+        {%- if reasoning %}{{- '<think>\\n' + reasoning + '\\n</think>\\n\\n' }}{% endif %}
+        {{- content }}
+        {%- for call in message.tool_calls or [] %}
+            {{- '<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' }}
+            {{- call.function.arguments | tojson }}{{- '}\\n</tool_call>' }}
+        {%- endfor %}
+        {{- '<|im_end|>' }}{% endgeneration %}{{- '\\n' }}
+    {%- else %}
+        {{- '<|im_start|>' + message.role + '\\n' + content + '<|im_end|>\\n' }}
+    {%- endif %}
+{%- endfor %}"""
+# As Qwen3's: it first looks for the last question, so every answer is rendered by itself.
+AHEAD = (
+    "{%- set ns = namespace(last=messages | length) %}{%- for message in messages[::-1] %}"
+    "{%- if message.role == 'user' %}{%- set ns.last = loop.revindex %}{% break %}{% endif %}"
+    "{%- endfor %}" + TOOLS
+)
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "look_up",
+        "description": "Look a page up.",
+        "parameters": {"type": "object", "properties": {"page": {"type": "integer"}}},
+    },
+}
+Messages = list[dict[str, Any]]
+
 
 def measure() -> list[Row]:
     """Measure in a process that is held to one thread."""
@@ -113,37 +156,83 @@ def _against_transformers(path: Path) -> list[Row]:
 
 
 def _by_jinja(path: Path) -> list[Row]:
-    """Render by a template of Jinja, the one that transformers has: short chats and usual ones."""
-    fast, peer, own = load_tokenizer(path), _peer(path), model_template(TEMPLATE)
-    rows = []
-    for kind, joined, target in (("short", 1, None), ("usual", 10, 5)):
-        records = _joined(list(chats(2000)), joined)
-        talks = [read_chat({"messages": messages}) for messages in records]
-        seconds = best_seconds(
-            {
-                "own": functools.partial(render, talks, own, tokenizer=fast),
-                "peer": functools.partial(
-                    peer.apply_chat_template,
-                    records,
-                    return_assistant_tokens_mask=True,
-                    return_dict=True,
-                    tokenize=True,
-                ),
-            },
-            rounds=5,
-        )
-        size = sum(len(m["content"]) for messages in records for m in messages)
-        about = f"Jinja, {kind} chats ({size // len(records):,} characters each)"
-        speed = size / MEGABYTE / seconds["own"]
-        ratio = seconds["peer"] / seconds["own"]
-        if target is None:
-            rows.append(Row(name=about, value=speed, unit="MB/s", ratio=ratio))
-        else:
-            rows.append(at_least(about, speed, "MB/s", baseline=speed / ratio, target=target))
-    return rows
+    """Render by a template of Jinja, the one that transformers has, chats of several shapes."""
+    short = list(chats(2000))
+    usual = _joined(list(chats(6000)), 10)
+    talking = [_rounds(usual, 3), _rounds(usual, 8)]
+    calling = [[_with_call(*record) for record in enumerate(kind)] for kind in (short, usual[:200])]
+    return [
+        _jinja_row(path, "short chats", TEMPLATE, short),
+        _jinja_row(path, "usual chats", TEMPLATE, usual[:200], target=5),
+        _jinja_row(path, "6 short messages", TEMPLATE, _rounds(short, 3)),
+        _jinja_row(path, "6 messages", TEMPLATE, talking[0], target=5),
+        _jinja_row(path, "16 short messages", TEMPLATE, _rounds(short, 8)),
+        _jinja_row(path, "16 messages", TEMPLATE, talking[1], target=5),
+        _jinja_row(path, "short chats with tools and reasoning", TOOLS, calling[0], tools=[TOOL]),
+        _jinja_row(path, "tools and reasoning", TOOLS, calling[1], tools=[TOOL], target=5),
+        _jinja_row(path, "tools, a template that looks ahead", AHEAD, calling[1], tools=[TOOL]),
+    ]
 
 
-def _joined(records: list[list[dict[str, str]]], number: int) -> list[list[dict[str, str]]]:
+def _jinja_row(
+    path: Path,
+    kind: str,
+    text: str,
+    records: list[Messages],
+    *,
+    tools: list[Any] | None = None,
+    target: float | None = None,
+) -> Row:
+    """Measure chats of one kind; those without a target say what they cost and no more."""
+    fast, peer, own = load_tokenizer(path), _peer(path), model_template(text)
+    peer.chat_template = text
+    given = {} if tools is None else {"tools": tools}
+    talks = [read_chat({"messages": messages, **given}) for messages in records]
+    seconds = best_seconds(
+        {
+            "own": functools.partial(render, talks, own, tokenizer=fast),
+            "peer": functools.partial(
+                peer.apply_chat_template,
+                records,
+                tools=tools,
+                return_assistant_tokens_mask=True,
+                return_dict=True,
+                tokenize=True,
+            ),
+        },
+        rounds=5,
+        clock=process_time,
+    )
+    size = sum(len(m["content"]) for messages in records for m in messages)
+    about = f"Jinja, {kind} ({size // len(records):,} characters each)"
+    speed = size / MEGABYTE / seconds["own"]
+    ratio = seconds["peer"] / seconds["own"]
+    if target is None:
+        return Row(name=about, value=speed, unit="MB/s", ratio=ratio)
+    return at_least(about, speed, "MB/s", baseline=speed / ratio, target=target)
+
+
+def _rounds(records: list[Messages], number: int) -> list[Messages]:
+    """Return chats of several rounds, each a chat of the records."""
+    starts = range(0, len(records) - number + 1, number)
+    return [[m for record in records[start : start + number] for m in record] for start in starts]
+
+
+def _with_call(number: int, messages: Messages) -> Messages:
+    """Return a chat in which a tool is called, and both answers are thought about first."""
+    *asked, answer = messages
+    function = {"name": "look_up", "arguments": {"page": number, "lines": 2}}
+    call = {"type": "function", "function": function}
+    thought = f"They ask for this: {asked[-1]['content']}"
+    return [
+        *asked,
+        {"role": "assistant", "content": "", "reasoning_content": "Look.", "tool_calls": [call]},
+        {"role": "tool", "content": f"Page {number}: {asked[-1]['content']}"},
+        {**answer, "reasoning_content": thought},
+    ]
+
+
+def _joined(records: list[Messages], number: int) -> list[Messages]:
     """Return chats whose messages say what those of several chats say."""
     return [
         [

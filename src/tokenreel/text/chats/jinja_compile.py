@@ -15,7 +15,7 @@ in transformers and about a quarter more.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, cast
@@ -55,11 +55,13 @@ Pieces = Callable[[dict[str, Any]], Iterator[str]]
 class Program:
     """A compiled template, ready to render; not for two threads at once.
 
+    given: the variables that all chats have.
     tail, tail_pieces: what it writes behind the messages (jinja_prefixes.py).
     sought: the texts that it looks for anywhere, those of words and blanks left out.
     """
 
     environment: Sandbox
+    given: Mapping[str, Any]
     pieces: Pieces
     tail: Tail | None
     tail_pieces: Pieces | None
@@ -73,8 +75,7 @@ class Program:
         budget.renew(num_characters)
         self.environment.touched = False
         followed = watch.renew(variables["messages"])
-        if self.tail is not None:
-            variables["messages"] = followed
+        variables["messages"] = list(variables["messages"]) if self.tail is None else followed
         add = watch.parts.append
         for part in self.pieces(variables):
             add(part)
@@ -91,9 +92,15 @@ class Treatment:
 
 
 def compile_template(
-    text: str, shadows: Shadows, *, today: date, treatment: Treatment, where: str
+    text: str,
+    shadows: Shadows,
+    *,
+    today: date,
+    treatment: Treatment,
+    given: Mapping[str, Any],
+    where: str,
 ) -> Program:
-    """Compile a template with its literals treated."""
+    """Compile a template with its literals treated; all chats are `given` the same variables."""
     environment = Sandbox(shadows, today=today)
     watch, step_of_budget = environment.watch, environment.budget.step
 
@@ -121,6 +128,7 @@ def compile_template(
         raise _unreadable(error, where) from None
     return Program(
         environment=environment,
+        given={**environment.globals, **given},
         pieces=pieces,
         tail=tail,
         tail_pieces=tail_pieces,
@@ -134,7 +142,7 @@ def _pieces(tree: nodes.Template, environment: Sandbox) -> Pieces:
     tree.set_environment(environment)
     code = environment.compile(tree)
     template = environment.template_class.from_code(environment, code, environment.globals)
-    return lambda variables: template.root_render_func(template.new_context(variables))
+    return lambda variables: template.root_render_func(template.new_context(variables, shared=True))
 
 
 def parse_template(text: str, environment: Sandbox, *, where: str) -> nodes.Template:

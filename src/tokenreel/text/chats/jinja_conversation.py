@@ -160,12 +160,22 @@ def parts_to_find(conversation: Conversation) -> Iterator[tuple[str, str, str]]:
         if isinstance(message.get("name"), str):
             yield "name", role, message["name"]
         for call in message.get("tool_calls") or ():
-            yield "tool_calls", role, str(_called(call).get("name", ""))
+            function = _called(call)
+            given = function.get("arguments")
+            said = given if isinstance(given, str) else _written(given)
+            yield "tool_calls", role, _longer(function.get("name", ""), said)
     for tool in conversation.tools or ():
-        yield "tools", "", str(_called(tool).get("name", ""))
+        function = _called(tool)
+        yield "tools", "", _longer(function.get("name", ""), function.get("description"))
     for document in conversation.documents or ():
         if isinstance(document, Mapping):
             yield "documents", "", str(next(iter(document.values()), "")).strip()
+
+
+def _longer(name: Any, other: Any) -> str:
+    """Return a name, or another text if only that one is too long to be somewhere by chance."""
+    is_better = isinstance(other, str) and len(str(name)) < SURE_CHARACTERS <= len(other)
+    return str(other if is_better else name)
 
 
 def without(conversation: Conversation, field: str, role: str) -> Conversation:

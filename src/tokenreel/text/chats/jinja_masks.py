@@ -101,11 +101,14 @@ class _Search:
         self._conversation = conversation
         self._whole = whole
         self._remedy = remedy
+        self._ends = script.ends(conversation, whole) if len(whole.starts) > 2 else ()
 
     def stop(self, index: int) -> int:
         """Return where an answer stops; InputError if it is another without what follows."""
         if index == len(self._conversation.messages) - 1:
             return len(self._whole.text)
+        if index + 1 in self._ends and self._whole.starts[index + 1]:
+            return self._whole.starts[index + 1]
         ended = self._script.first(index + 1, self._conversation, self._whole)
         places = {len(ended.text), self._whole.starts.get(index + 1, 0)}
         # The longer one first: the token that ends an answer may be written with the next

@@ -208,7 +208,9 @@ class Watch:
         """Note that a loop is at an item; only messages are noted, the last time they come."""
         index = self._indexes.get(id(item))
         if index is not None:
-            self._passes.setdefault(loop, {})[index] = self.position()
+            if loop not in self._passes:
+                self._passes[loop] = {}
+            self._passes[loop][index] = self.position()
 
     def see_until(self, num_messages: int) -> None:
         """Note a look at the first messages: if they have not come up, it tells less from more."""

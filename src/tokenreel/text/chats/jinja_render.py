@@ -243,7 +243,9 @@ class _Turns:
 
     def __init__(self) -> None:
         self._places: list[int] = []
-        self._facts: list[tuple[float, int, bool]] = []  # weight, role, whether it is trained
+        self._weights: list[float] = []
+        self._roles: list[int] = []
+        self._is_trained: list[bool] = []
         self._spans: list[int] = []  # start and stop of each
         self._span_turns: list[int] = []
         self._num_turns: list[int] = []
@@ -254,12 +256,13 @@ class _Turns:
         self._num_turns.append(len(begins))
         for index, place in begins.items():
             spans = made.spans.get(index)
-            role = ROLE_CODES[chat.messages[index].role]
             for start, stop in spans or ():
                 self._spans += (base + start, base + stop)
                 self._span_turns.append(len(self._places))
             self._places.append(base + place)
-            self._facts.append((weights[index], role, spans is not None))
+            self._weights.append(weights[index])
+            self._roles.append(ROLE_CODES[chat.messages[index].role])
+            self._is_trained.append(spans is not None)
 
     def table(self, tokens: Tokens) -> tuple[np.ndarray, np.ndarray]:
         """Return the turns, int64 heads and tails, and where those of each chat begin [chats + 1].
@@ -276,9 +279,10 @@ class _Turns:
         firsts = np.maximum(begun[num_places::2], starts[owners])
         lasts = np.minimum(ended[num_places + 1 :: 2], stops[owners])
         owners, firsts, lasts = (part[firsts < lasts] for part in (owners, firsts, lasts))
-        facts = np.array(self._facts, [("weight", "f4"), ("role", "u1"), ("is_trained", "?")])
         num_spans = np.bincount(owners, minlength=num_places)
-        num_rows = np.where((starts < stops) | facts["is_trained"], np.maximum(num_spans, 1), 0)
+        num_rows = np.where(
+            (starts < stops) | np.array(self._is_trained, bool), np.maximum(num_spans, 1), 0
+        )
         rows = np.repeat(np.arange(num_places), num_rows)  # the turn of each row
         starts, stops = starts[rows], stops[rows]
         has_span = num_spans[rows] > 0
@@ -291,8 +295,8 @@ class _Turns:
         table["start"], table["length"] = starts - tokens.offsets[chats], stops - starts
         table["head"] = np.where(has_span, spans[0] - starts, 0)
         table["tail"] = np.where(has_span, stops - spans[1], 0)
-        table["weight"] = np.where(has_span, facts["weight"][rows], 0)
-        table["role"] = facts["role"][rows]
+        table["weight"] = np.where(has_span, np.array(self._weights)[rows], 0)
+        table["role"] = np.array(self._roles, np.uint8)[rows]
         counts = np.bincount(chats, minlength=len(num_turns))
         return table, np.concatenate(([0], np.cumsum(counts)))
 

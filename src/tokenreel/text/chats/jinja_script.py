@@ -38,7 +38,6 @@ from tokenreel.text.chats.jinja_given import Conversation, all_text, collect, tr
 from tokenreel.text.chats.jinja_globals import Refused
 from tokenreel.text.chats.jinja_sandbox import Sandbox
 from tokenreel.text.chats.jinja_shadows import (
-    FILLER,
     GENERATION_START,
     GENERATION_STOP,
     Control,
@@ -148,8 +147,14 @@ class Script:
         return self._compiled(Unshadowed(()), Treatment(_unmarked, _unmarked))
 
     def _compiled(self, shadows: Shadows, treatment: Treatment) -> Program:
+        special = {name: treatment.literal(token) for name, token in self._special_tokens.items()}
         return compile_template(
-            self._text, shadows, today=self._today, treatment=treatment, where=self._where
+            self._text,
+            shadows,
+            today=self._today,
+            treatment=treatment,
+            given=special | self._args,
+            where=self._where,
         )
 
     def render(self, conversation: Conversation, *, add_generation_prompt: bool = False) -> Output:
@@ -178,6 +183,11 @@ class Script:
         first = conversation.first(num_messages)
         return self.render(first, add_generation_prompt=add_generation_prompt)
 
+    def ends(self, conversation: Conversation, whole: Output) -> frozenset[int]:
+        """Return those n for which the first n messages are what the whole begins with."""
+        is_told = whole.prefixes and self._tells(min(whole.prefixes), conversation, whole, False)
+        return whole.prefixes if is_told and not _guarded(self._tail, False).text else frozenset()
+
     def _tells(
         self, num_messages: int, conversation: Conversation, whole: Output, prompt: bool
     ) -> bool:
@@ -194,7 +204,7 @@ class Script:
         """Return what the template writes behind the messages of any chat."""
         known = self._tails.get(prompt)
         if known is None:
-            variables = self._variables(Conversation(messages=[]), prompt, self._shadows.shadow)
+            variables = _variables(self.program, Conversation(messages=[]), prompt)
             pieces = self.program.tail_pieces
             written = "".join(pieces(variables)) if pieces else ""
             text, controls, _ = self._shadows.read(written)
@@ -210,10 +220,7 @@ class Script:
         if not tail.text:
             return False
         start = max(start, len(text) - self._shadows.longest)
-        ends = [*(place for place, _, _ in tail.controls), len(tail.text)]
-        begins = [0, *(stop for _, stop, _ in tail.controls)]
-        parts = [tail.text[begin:end] for begin, end in zip(begins, ends, strict=True)]
-        return self._shadows.may_spell_more(FILLER.join([text[start:] + parts[0], *parts[1:]]))
+        return self._shadows.may_spell_more(text[start:] + tail.text, len(tail.controls))
 
     def _rendered(self, conversation: Conversation, prompt: bool) -> Output:
         sample = all_text(conversation)
@@ -235,26 +242,26 @@ class Script:
     ) -> None:
         """Refuse an output that is another text when nothing is put in the place of anything."""
         program = self._plain_program
-        plain = self._run(program, conversation, prompt, _unmarked, num_characters)
+        plain = self._run(program, conversation, prompt, num_characters)
         if plain != output.text:
             raise Untracked("the template rewrites its control tokens, or private-use characters")
 
     def _output(self, conversation: Conversation, prompt: bool, sample: str) -> Output:
         """Return the output; `sample` is every string of the conversation."""
         program, shadows = self.program, self._shadows
-        written = self._run(program, conversation, prompt, shadows.shadow, len(sample))
+        written = self._run(program, conversation, prompt, len(sample))
         text, controls, marks = shadows.read(written)
         self._refuse_unknown(controls)
         watch = program.environment.watch
         starts, prefixes = watch.starts(), watch.prefixes()
         generation: Sequence[tuple[int, int]] = ()
         if marks:  # which were counted with the text
-            generation, written = spans_of(marks), without_marks(written)
+            generation = spans_of(marks)
             places = [place + number for number, (place, _) in enumerate(marks)]
             starts = {index: place - bisect_left(places, place) for index, place in starts.items()}
             if program.nested_generation:  # nobody knows that spans end with their messages
                 prefixes = frozenset()
-        if shadows.may_spell_more(written):
+        if shadows.may_spell_more(text, len(controls)):
             prefixes = frozenset()
             found = [(m.start(), m.end(), m[0]) for m in shadows.spelling.finditer(text)]
             if found != controls:
@@ -263,29 +270,10 @@ class Script:
         return Output(text, controls, generation, starts, prefixes)
 
     def _run(
-        self,
-        program: Program,
-        conversation: Conversation,
-        prompt: bool,
-        literal: Callable[[str], str],
-        num_characters: int,
+        self, program: Program, conversation: Conversation, prompt: bool, num_characters: int
     ) -> str:
-        variables = self._variables(conversation, prompt, literal)
+        variables = _variables(program, conversation, prompt)
         return program.run(variables, num_characters=num_characters)
-
-    def _variables(
-        self, conversation: Conversation, prompt: bool, literal: Callable[[str], str]
-    ) -> dict[str, Any]:
-        special = {name: literal(token) for name, token in self._special_tokens.items()}
-        return {
-            **special,
-            **self._args,
-            **conversation.args,
-            "messages": list(conversation.messages),
-            "tools": conversation.tools,
-            "documents": conversation.documents,
-            "add_generation_prompt": prompt,
-        }
 
     def _refuse_unknown(self, controls: Sequence[Control]) -> None:
         if not self._shadows.unknown:
@@ -309,7 +297,7 @@ class Script:
         for messages in (roles, conversation.messages):
             given = replace(conversation, messages=messages)
             try:
-                written = self._run(self._traced_program, given, prompt, traced, len(text))
+                written = self._run(self._traced_program, given, prompt, len(text))
                 origin = without_marks(written)
                 if self._shadows.spelled(origin) == text:
                     return origin
@@ -320,6 +308,17 @@ class Script:
             "that cannot be followed to tell them apart",
             remedy="leave out the spelled control tokens, or the chat",
         )
+
+
+def _variables(program: Program, conversation: Conversation, prompt: bool) -> dict[str, Any]:
+    return {
+        **program.given,
+        **conversation.args,
+        "messages": conversation.messages,
+        "tools": conversation.tools,
+        "documents": conversation.documents,
+        "add_generation_prompt": prompt,
+    }
 
 
 # What a template raises by adding None to a text, calling what is not there, and the like.

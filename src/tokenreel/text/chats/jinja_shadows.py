@@ -142,9 +142,12 @@ class Shadows:
         known = {self.shadow(token): token for token in self._tokens}
         return {**known, GENERATION_START: "", GENERATION_STOP: ""}
 
-    def may_spell_more(self, written: str) -> bool:
-        """Tell whether an output may spell control tokens beside those that are in shadow."""
-        return self._overlap or self.spelling.search(written) is not None
+    def may_spell_more(self, text: str, num_controls: int) -> bool:
+        """Tell whether a text may spell control tokens beside so many of a template's own.
+
+        Where none can overlap another, every one of the template's own is found in the text.
+        """
+        return self._overlap or len(self.spelling.findall(text)) != num_controls
 
     @cached_property
     def longest(self) -> int:

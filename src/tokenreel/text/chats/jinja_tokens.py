@@ -50,8 +50,8 @@ class Sheet:
 
     starts: where each stretch begins, in characters of all chats; it stops where the next begins.
     codes: the number of its text among those that are encoded, or ~id of its control token.
-    chats: how many stretches come before each chat. texts: each different one once, by whether
-    it is the first of its chat, which may be encoded otherwise.
+    chats: how many stretches come before each chat. texts: each different one once; those that
+    are the first of their chat (`firsts`) may be encoded otherwise.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,16 @@ class Sheet:
         self.starts: list[int] = []
         self.codes: list[int] = []
         self.chats: list[int] = []
-        self.texts: dict[tuple[bool, str], int] = {}
+        self.texts: list[str] = []
+        self.firsts: dict[str, int] = {}
+        self.others: dict[str, int] = {}
+
+    def number(self, text: str, numbers: dict[str, int]) -> int:
+        """Return the number of a text, by `firsts` or `others`."""
+        number = numbers.setdefault(text, len(self.texts))
+        if number == len(self.texts):
+            self.texts.append(text)
+        return number
 
 
 class Cutter:
@@ -75,10 +84,10 @@ class Cutter:
 
     def cut(self, output: Written, sheet: Sheet) -> int:
         """Put the stretches of a chat on a sheet; return where it begins there."""
-        text, texts, base, done = output.text, sheet.texts, sheet.size, 0
+        text, base, done = output.text, sheet.size, 0
         sheet.chats.append(len(sheet.codes))
         add_start, add_code = sheet.starts.append, sheet.codes.append
-        is_first = self._continued is not self._tokenizer
+        numbers = sheet.others if self._continued is self._tokenizer else sheet.firsts
         strips, ids = self._strips, self._control_ids
         for start, stop, token in output.controls:
             lstrip, rstrip = strips.get(token, _KEEPS) if strips else _KEEPS
@@ -86,7 +95,8 @@ class Cutter:
             until = blanks.start() if blanks else start
             if done < until:
                 add_start(base + done)
-                add_code(texts.setdefault((is_first and done == 0, text[done:until]), len(texts)))
+                add_code(sheet.number(text[done:until], numbers))
+            numbers = sheet.others
             if until < start:
                 add_start(base + until)
                 add_code(_GAP)
@@ -99,18 +109,19 @@ class Cutter:
                 done = blanks.end()
         if done < len(text):
             add_start(base + done)
-            add_code(texts.setdefault((is_first and done == 0, text[done:]), len(texts)))
+            add_code(sheet.number(text[done:], numbers))
         sheet.size += len(text)
         return base
 
     def encode(self, sheet: Sheet) -> Tokens:
         """Encode a sheet: every different text once."""
         if self._continued is self._tokenizer:
-            encoded = self._tokenizer.encode_batch([text for _, text in sheet.texts])
-            return Tokens(self, sheet, encoded)
+            return Tokens(self, sheet, self._tokenizer.encode_batch(sheet.texts))
         parts: list[np.ndarray | None] = [None] * len(sheet.texts)
-        for first, tokenizer in ((True, self._tokenizer), (False, self._continued)):
-            chosen = {text: n for (is_first, text), n in sheet.texts.items() if is_first == first}
+        for chosen, tokenizer in (
+            (sheet.firsts, self._tokenizer),
+            (sheet.others, self._continued),
+        ):
             encoded = tokenizer.encode_batch(list(chosen))
             for place, number in enumerate(chosen.values()):
                 parts[number] = encoded[place]
@@ -212,7 +223,8 @@ class Tokens:
     def __init__(self, cutter: Cutter, sheet: Sheet, encoded: Encoded) -> None:
         self._cutter = cutter
         self._encoded = encoded
-        self._texts = list(sheet.texts)
+        self._texts = sheet.texts
+        self._is_first = set(sheet.firsts.values())
         self._starts = np.array([*sheet.starts, sheet.size], np.int64)
         self._codes = codes = np.array([*sheet.codes, _GAP], np.int64)
         is_text, is_control = codes >= 0, (codes < 0) & (codes > _GAP)
@@ -244,14 +256,14 @@ class Tokens:
         codes = self._codes[numbers]
         begun += (inner > 0) & (codes < 0) & (codes > _GAP)
         # Places in a text, by the text before them: headers are few.
-        heads: dict[tuple[bool, str], list[tuple[int, int]]] = {}
-        for point in np.flatnonzero((inner > 0) & (codes >= 0)).tolist():
-            code = int(codes[point])
-            is_first, text = self._texts[code]
-            heads.setdefault((is_first, text[: inner[point]]), []).append((point, code))
-        for (is_first, head), behind in heads.items():
-            where, inside = np.array(behind).T
-            cuts = self._cut_behind(head, inside, is_first=is_first)
+        in_text = np.flatnonzero((inner > 0) & (codes >= 0))
+        heads: dict[tuple[bool, str], list[int]] = {}
+        sizes = inner[in_text].tolist()
+        for point, code, size in zip(in_text.tolist(), codes[in_text].tolist(), sizes, strict=True):
+            head = self._texts[code][:size]
+            heads.setdefault((code in self._is_first, head), []).append(point)
+        for (is_first, head), where in heads.items():
+            cuts = self._cut_behind(head, codes[where], is_first=is_first)
             ended[where] += cuts[:, 0]
             begun[where] += cuts[:, 1]
         return ended, begun
@@ -274,7 +286,7 @@ class Tokens:
         for row in np.flatnonzero(~is_known).tolist():
             number = int(numbers[row])
             cuts[row] = self._cutter.cut_ids(
-                self._texts[number][1], self._encoded[number], len(head), is_first=is_first
+                self._texts[number], self._encoded[number], len(head), is_first=is_first
             )
         return cuts
 
