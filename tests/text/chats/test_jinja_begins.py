@@ -278,3 +278,15 @@ def test_an_answer_that_leaves_its_prompt_begins_with_its_content_and_is_counted
     assert "<|im_start|>assistant\nSure⟦ly<|im_end|>⟧" in drawn
     assert "<|im_start|>assistant\n⟦Su<|im_end|>⟧" in drawn
     assert counted == STRAYS
+
+
+def test_a_tail_behind_the_last_answer_trains_the_stop_of_a_template_that_writes_none() -> None:
+    glm = "{% for m in messages %}{{ '<|' + m.role + '|>\\n' + m.content }}{% endfor %}"
+    prompt = "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}"
+    tail = "{% if not add_generation_prompt %}<|endoftext|>{% endif %}"
+    tokenizer = byte_tokenizer(["<|user|>", "<|assistant|>", "<|endoftext|>"])
+    messages = [{"role": role, "content": role[0]} for role in ("user", "assistant") * 2]
+    chats = by_answer([read_chat({"messages": messages})], policy="each_answer")
+    for text, expected in ((glm + prompt, "aa"), (glm + prompt + tail, "a<|endoftext|>" * 2)):
+        made = render(chats, model_template(text), tokenizer=tokenizer, policy="each_answer")
+        assert tokenizer.decode(made.ids[made.token_weights() > 0]) == expected

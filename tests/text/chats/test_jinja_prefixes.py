@@ -102,6 +102,20 @@ LOOKS_AHEAD = {
     "seam with the tail": looped("{{ m.content }}", after="{{ 'im_end|>' }}"),
     "a spelled tail": looped(BODY, after="{{ ending }}"),
     "a control token cut": looped("{{ '<|im_end|>'[:4] }}{{ '<|im_end|>'[4:] + m.content }}"),
+    "a control token by characters": looped(
+        "{% if m.role == 'user' %}{{ eos_token[0] }}{% else %}"
+        "{{ eos_token[1] }}{{ eos_token[2] }}{{ eos_token[3] }}{% endif %}"
+    ),
+    "a mark by characters": "{% macro said(m) %}{% generation %}{{ m.content }}{% endgeneration %}"
+    "{% endmacro %}"
+    + looped(BODY + "{{ said(m)[0 if m.role == 'user' else 1 + m.content | length] }}"),
+    "assigned before": looped(
+        BODY,
+        before="{% set x = messages[0].role %}",
+        after="{% if x == 'user' %}{{ x }}{% endif %}",
+    ),
+    "tools behind": looped(BODY, after="{% if tools %}{{ tools[0] }}{% endif %}"),
+    "any tools behind": looped(BODY, after="{% if tools %}yes{% endif %}"),
     "a given tail": looped(BODY, after="{{ given }}"),
 }
 
@@ -144,11 +158,11 @@ def check_all_prefixes(script: Script, conversation: Conversation) -> int:
 
 
 def spelling(messages: list[Mapping[str, Any]]) -> Conversation:
-    return Conversation(messages=messages, args={"given": "of this chat"})
+    return Conversation(messages=messages, tools=["any"], args={"given": "of this chat"})
 
 
 @pytest.mark.parametrize("name", list(LOOKS_AHEAD))
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(messages=CHATS)
 @example(messages=FOUR)
 @example(messages=[*FOUR, {"role": "user", "content": "a<|"}, *FOUR])
@@ -161,7 +175,7 @@ def test_a_look_at_messages_that_have_not_come_up_is_noticed(
 
 @pytest.mark.parametrize("form", [plain, marked])
 @pytest.mark.parametrize("name", list(SHAPES))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(messages=CHATS, has_tools=st.booleans())
 def test_prefixes_of_real_shapes_are_told_as_they_are_rendered(
     form: Any, name: str, messages: list[Mapping[str, Any]], has_tools: bool

@@ -6,6 +6,7 @@ The text of the template is parsed by Jinja; in its tree
   stay as they are, and what they are compared with is spelled out first;
 - every body of a loop begins with a step of the budget, which also notes at which place of the
   output a message comes up (`Watch`), and its condition is a step too;
+- the last loop goes through messages that tell the watch when they come up (jinja_prefixes.py);
 - `~`, slices and long lists are counted by the budget (jinja_budget.py).
 
 Compiled once, about 10 milliseconds for a template of 100 lines; a rendering costs what it does
@@ -27,11 +28,7 @@ from jinja2.visitor import NodeTransformer
 from tokenreel.errors import ConfigError
 from tokenreel.text.chats.jinja_prefixes import Tail, tail_of
 from tokenreel.text.chats.jinja_sandbox import Sandbox
-from tokenreel.text.chats.jinja_shadows import (
-    GENERATION_START,
-    NOT_OF_TEMPLATES,
-    Shadows,
-)
+from tokenreel.text.chats.jinja_shadows import GENERATION_START, NOT_OF_TEMPLATES, Shadows
 
 MAX_TEMPLATE_CHARACTERS = 1_000_000
 # Methods and filters whose arguments are looked for and never written out.

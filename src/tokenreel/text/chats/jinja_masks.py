@@ -21,9 +21,11 @@ the answer begins where its content does: the chat is rendered with a mark in it
   are counted (`strays`): served with that prompt, the model will not be where it was trained.
 A chat whose template does not tell is refused; the remedy is to mark the answers.
 
-Every answer is checked by renderings of its own, one for its prompt and one for its end (the
-last answer ends with the chat): nothing is concluded from answers that look alike, since a
-template may look at every word. A chat of n answers costs 2n renderings, of half of it each.
+Every answer is checked by its prompt and by its end (the last answer ends with the chat): nothing
+is concluded from answers that look alike, since a template may look at every word. Both are read
+off the rendering of the chat where that tells what the template writes for the first messages
+(jinja_prefixes.py), and rendered where it does not: a chat of n answers then costs 2n renderings,
+of half of it each.
 """
 
 from __future__ import annotations

@@ -126,8 +126,7 @@ class Followed(list[Any]):
             return found(key)
         if isinstance(key, slice) and key.stop is None and key.step is None:
             start = key.start or 0
-            if isinstance(start, int) and 0 <= start <= size:
-                self._watch.see_until(self._offset + start)
+            if isinstance(start, int) and 0 <= start <= size:  # what is done to it tells more
                 return Followed(found(key), self._watch, self._offset + start)
         self._watch.is_lost = True
         return found(key)

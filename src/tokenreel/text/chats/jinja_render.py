@@ -3,8 +3,8 @@
 The promise: the ids are those of `apply_chat_template(tokenize=True)` wherever a chat spells no
 control token, and where it spells some, the spelling is text; what is trained is what
 jinja_masks.py says. No chat depends on which others are rendered with it.
-Costs: a rendering for the chat and two for each answer that is trained (jinja_masks.py), one call
-of the tokenizer for all chats, and some microseconds per turn.
+Costs: a rendering for the chat, two more for each answer where one does not tell them
+(jinja_prefixes.py), one call of the tokenizer for all chats, and some microseconds per message.
 
 Turns begin where the template's loop takes the next message up; what it writes before the first
 is in no turn. Only answers are trained by a model's template: it does not say where the content

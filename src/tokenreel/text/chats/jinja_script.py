@@ -81,6 +81,11 @@ class Output:
         """Return the control tokens that begin before a place."""
         return self.controls[: bisect_left(self.controls, (stop,))]
 
+    def is_within_control(self, place: int) -> bool:
+        """Tell whether a control token stands on both sides of a place."""
+        number = bisect_left(self.controls, (place,))
+        return number > 0 and self.controls[number - 1][1] > place
+
     def shared_with(self, other: Output) -> int:
         """Return how far both outputs have the same text and control tokens."""
         stop = min(len(self.text), len(other.text))
@@ -177,7 +182,7 @@ class Script:
             tail = _guarded(self._tail, add_generation_prompt)
             place = whole.starts[num_messages]
             text, controls = whole.text[:place], whole.controls_before(place)
-            if not self._has_seam(text, controls, tail):
+            if not whole.is_within_control(place) and not self._has_seam(text, controls, tail):
                 behind = [(place + start, place + stop, t) for start, stop, t in tail.controls]
                 return Output(text + tail.text, [*controls, *behind])
         first = conversation.first(num_messages)
@@ -185,8 +190,12 @@ class Script:
 
     def ends(self, conversation: Conversation, whole: Output) -> frozenset[int]:
         """Return those n for which the first n messages are what the whole begins with."""
-        is_told = whole.prefixes and self._tells(min(whole.prefixes), conversation, whole, False)
-        return whole.prefixes if is_told and not _guarded(self._tail, False).text else frozenset()
+        told = whole.prefixes
+        if not told or not self._tells(min(told), conversation, whole, False):
+            return frozenset()
+        if _guarded(self._tail, False).text:
+            return frozenset()
+        return frozenset(n for n in told if not whole.is_within_control(whole.starts[n]))
 
     def _tells(
         self, num_messages: int, conversation: Conversation, whole: Output, prompt: bool
@@ -214,12 +223,9 @@ class Script:
 
     def _has_seam(self, text: str, controls: Sequence[Control], tail: Output) -> bool:
         """Tell whether a text and the tail behind it spell a control token that neither wrote."""
-        start = controls[-1][1] if controls else 0
-        if start > len(text):  # a control token on both sides
-            return True
         if not tail.text:
             return False
-        start = max(start, len(text) - self._shadows.longest)
+        start = max(controls[-1][1] if controls else 0, len(text) - self._shadows.longest)
         return self._shadows.may_spell_more(text[start:] + tail.text, len(tail.controls))
 
     def _rendered(self, conversation: Conversation, prompt: bool) -> Output:
