@@ -36,12 +36,15 @@ export function drawAttention(canvas, { segments, width, slot, hueOf }) {
   }
   if (slot === null) return;
   const block = blocksOf(segments).find((one) => one.start <= slot && slot < one.stop);
-  brush.fillStyle = ink.needle;
   const middle = at(slot + 0.5);
-  if (block) brush.fillRect(at(block.start), middle - 1, Math.max(2, middle - at(block.start)), 2);
-  brush.beginPath();
-  brush.arc(middle, middle, 3, 0, 7);
-  brush.fill();
+  // A line from the first slot that is seen, and a dot; a rim of paper sets them off from every hue.
+  for (const [colour, half] of [[ink.panel, 2.5], [ink.needle, 1]]) {
+    brush.fillStyle = colour;
+    if (block) brush.fillRect(at(block.start), middle - half, Math.max(2, middle - at(block.start)), 2 * half);
+    brush.beginPath();
+    brush.arc(middle, middle, 2 + half, 0, 7);
+    brush.fill();
+  }
 }
 
 /** Return what the chosen slot sees, in words. */
