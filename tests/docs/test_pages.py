@@ -93,6 +93,7 @@ def test_what_is_excused_from_running_says_why() -> None:
         "docs/how-to/ranks.md",  # a device mesh
         "docs/how-to/ray.md",  # a cluster
         "docs/chat-templates.md",  # a published model
+        "docs/understand/speed.md",  # minutes
     }
 
 

@@ -15,7 +15,7 @@ from tokenreel.errors import MissingExtraError
 
 NEEDED = {"tokenizers": "text", "torch": "torch"}
 NEXT = """\
-README.md                  the common jobs, a few lines each
+docs/                      a page for each job
 examples/                  scripts to copy: torch, packed SFT, torchrun, JAX, Trainer, Ray, Megatron
 FORMAT.md                  the store, byte by byte
 tokenreel --help           every command
