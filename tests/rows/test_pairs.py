@@ -308,8 +308,10 @@ def test_a_plan_on_disk_is_the_plan_that_was_made(store: Path) -> None:
 
 
 def test_rejected_answers_are_never_shown_as_text(store: Path) -> None:
-    for rows in ("windows", "document_windows", "episodes", "packed"):
-        with pytest.raises(ConfigError, match=r"'p': its store holds groups.*rows of pairs"):
+    for rows in ("windows", "document_windows", "episodes", "packed", "prompts"):
+        with pytest.raises(
+            ConfigError, match=r"""'p': its store holds groups.*rows of pairs.*rows="pairs\""""
+        ):
             Feed(
                 Recipe(
                     seq_len=8,

@@ -326,3 +326,13 @@ def test_the_commands_plan_and_explain_tell_of_prompts(
     assert "math" in capsys.readouterr().out
     assert main(["explain", str(recipe), "0", "--row", "0"]) == 0
     assert 'record {"answer":' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("rows", ["windows", "document_windows", "episodes", "packed", "pairs"])
+def test_other_rows_over_a_store_of_prompts_say_which_rows_it_has(
+    tmp_path: Path, rows: Any
+) -> None:
+    store = write_prompts(tmp_path / "s", [3, 4, 5])
+    source = Source(name="s", path=store, rows=rows)
+    with pytest.raises(ConfigError, match=r'of prompts.* give the source rows="prompts"'):
+        Feed(Recipe(seq_len=5, global_batch_size=1, sources=[source]))

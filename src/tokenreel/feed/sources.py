@@ -14,6 +14,7 @@ from tokenreel.order.order import Order, SourceRows
 from tokenreel.order.schedule import Change, normalised, shares_of
 from tokenreel.rows.kinds import KINDS
 from tokenreel.rows.row_plan import RowKind, RowPlan
+from tokenreel.rows.untrained import remedy_for_prompts
 from tokenreel.store.split import Split
 from tokenreel.store.store import Store
 
@@ -92,6 +93,9 @@ def _check_groups(source: Source, store: Store, kind: RowKind) -> None:
         where=store.path,
         expected="a store built with pairs=True" if kind.shows_groups else f"rows of {of_groups}",
         actual=f"rows of {source.rows}",
+        remedy=remedy_for_prompts(store[source.split])
+        if kind.shows_groups
+        else f'give the source rows="{of_groups}"',
     )
 
 

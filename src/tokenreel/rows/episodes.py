@@ -35,6 +35,7 @@ from tokenreel.rows.segments import (
     document_bounds,
     row_version,
 )
+from tokenreel.rows.untrained import remedy_for_prompts
 from tokenreel.store.split import Split
 from tokenreel.store.store import Store
 
@@ -232,5 +233,6 @@ def _plan_blocks(
             where=split.name,
             expected=f"one of >= {max(min_tokens, 2)} tokens with a trained target",
             actual=f"{num_documents:,} documents without",
+            remedy=remedy_for_prompts(split),
         )
     close_ledger(ledger, num_tokens=split.num_tokens, seq_len=seq_len)

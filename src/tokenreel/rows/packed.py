@@ -45,6 +45,7 @@ from tokenreel.rows.segments import (
     document_bounds,
     row_version,
 )
+from tokenreel.rows.untrained import remedy_for_prompts
 from tokenreel.store.split import Split
 from tokenreel.store.store import Store
 
@@ -254,7 +255,9 @@ def plan_blocks(
             expected=f"one of >= 2 tokens with >= {wanted.min_trained} trained targets",
             actual=f"{ledger.get('documents', 0):,} documents without"
             + (f", {long:,} of them too long" if (long := ledger.get("long_groups")) else ""),
-            remedy="make seq_len larger, or cut them with truncation" if long else None,
+            remedy="make seq_len larger, or cut them with truncation"
+            if long
+            else remedy_for_prompts(split),
         )
     close_ledger(ledger, num_tokens=split.num_tokens, seq_len=wanted.seq_len)
 

@@ -184,4 +184,5 @@ PROMPTS = RowKind(
     meaning="has one prompt a row, padded on the left or the right, each repeats times",
     settings=("truncation", "padding", "repeats"),
     plan=_plan_of,
+    has_targets=False,
 )

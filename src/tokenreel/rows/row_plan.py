@@ -101,7 +101,8 @@ class RowKind:
     name: what a recipe calls it. meaning: what help() says after the name. settings: those of a
     recipe's source that concern it; one that no kind names concerns all. plan: called with store,
     split, seq_len and, as keywords, those of the settings that were given. shows_groups: it is of
-    stores of groups of answers alone, and they of no other kind.
+    stores of groups of answers alone, and they of no other kind. has_targets: its rows have labels;
+    False for what a model is to answer.
     """
 
     name: str
@@ -109,6 +110,7 @@ class RowKind:
     settings: tuple[str, ...] = ()
     plan: Callable[..., RowPlan]
     shows_groups: bool = False
+    has_targets: bool = True
 
 
 def survey_cache(store: Store) -> PlanCache | None:

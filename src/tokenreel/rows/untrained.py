@@ -28,6 +28,14 @@ def needs_survey(split: Split, *, by_document: bool) -> bool:
     return by_document or split.has_turns or split.has_weights
 
 
+def remedy_for_prompts(split: Split) -> str | None:
+    """Return what to do with a split of which nothing is trained, if it is of prompts."""
+    # Builds keep the records of prompts alone. A split without shards keeps nothing.
+    if not split.shards or not split.has_records:
+        return None
+    return 'the store is of prompts, in which nothing is trained: give the source rows="prompts"'
+
+
 def count_row_targets(
     split: Split, pieces_of: Callable[[np.ndarray], Pieces], *, num_rows: int, seq_len: int
 ) -> np.ndarray:

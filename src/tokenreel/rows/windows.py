@@ -34,7 +34,12 @@ from tokenreel.rows.row_plan import (
     RowKind,
     survey_cache,
 )
-from tokenreel.rows.untrained import count_row_targets, needs_survey, survey_documents
+from tokenreel.rows.untrained import (
+    count_row_targets,
+    needs_survey,
+    remedy_for_prompts,
+    survey_documents,
+)
 from tokenreel.store.split import Split
 from tokenreel.store.store import Store
 
@@ -197,7 +202,8 @@ def _plan_kept(
                 "no window has a trained target, so there are no rows",
                 where=split.name,
                 actual=f"{num_windows:,} windows without",
-                remedy="look at the turns or weights of the store: nothing in it is trained",
+                remedy=remedy_for_prompts(split)
+                or "look at the turns or weights of the store: nothing in it is trained",
             )
     ledger.update(_count(split, seq_len, kept), trained=trained)
     ledger["untrained_rows"] = num_windows - ledger["rows"]
