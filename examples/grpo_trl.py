@@ -28,7 +28,7 @@ from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOConfig, GRPOTrainer  # type: ignore[import-not-found]
 
 from tokenreel import Feed, Recipe, Source
-from tokenreel.torch import FeedRows
+from tokenreel.torch import FeedLoader
 from tokenreel.torch.trainer import FeedCallback
 
 PROMPT_TOKENS, NEW_TOKENS, PROMPTS, GENERATIONS = 64, 8, 4, 4  # PROMPTS: of a step
@@ -37,10 +37,10 @@ PROMPT_TOKENS, NEW_TOKENS, PROMPTS, GENERATIONS = 64, 8, 4, 4  # PROMPTS: of a s
 class FeedGRPOTrainer(GRPOTrainer):
     """GRPOTrainer with the prompts of a feed, in the feed's order, as the ids that were built."""
 
-    def __init__(self, rows: FeedRows, **given: Any) -> None:
+    def __init__(self, loader: FeedLoader, **given: Any) -> None:
         unused = Dataset.from_dict({"prompt": [""]})  # the trainer does not begin without one
-        super().__init__(train_dataset=unused, callbacks=[FeedCallback(rows)], **given)
-        self._feed = rows.feed
+        super().__init__(train_dataset=unused, callbacks=[FeedCallback(loader)], **given)
+        self._feed = loader.feed
 
     def get_train_dataloader(self) -> DataLoader:
         """Return this process's part of every step, from the step of the checkpoint on."""
@@ -104,7 +104,7 @@ def main() -> None:
         report_to=[],
     )
     trainer = FeedGRPOTrainer(
-        FeedRows(recipe),
+        FeedLoader(recipe),
         model=AutoModelForCausalLM.from_pretrained(args.model),
         processing_class=AutoTokenizer.from_pretrained(args.model),
         reward_funcs=is_right,

@@ -34,10 +34,21 @@ def known_fields(fields: Sequence[str], *, known: Sequence[str] = ARRAYS) -> tup
 def default_fields(fields: Sequence[str], *, has_groups: bool) -> Sequence[str]:
     """Return the fields; to those that are handed on unless others are asked for come GROUP_FIELDS.
 
-    >>> default_fields(FIELDS, has_groups=True)[-2:], default_fields(["labels"], has_groups=True)
+    Labels of pairs without group_ids are refused: rejected answers could not be told from text.
+
+    >>> default_fields(FIELDS, has_groups=True)[-2:], default_fields(["labels"], has_groups=False)
     (('group_ids', 'answer_labels'), ['labels'])
     """
-    return (*fields, *GROUP_FIELDS) if has_groups and tuple(fields) == FIELDS else fields
+    if has_groups and tuple(fields) == FIELDS:
+        return (*fields, *GROUP_FIELDS)
+    if has_groups and "labels" in fields and "group_ids" not in fields:
+        raise ConfigError(
+            "labels of pairs without group_ids: rejected answers could not be told from text",
+            expected=f"{' and '.join(GROUP_FIELDS)} beside labels",
+            actual=", ".join(fields),
+            remedy=f"add {' and '.join(GROUP_FIELDS)} to fields, or leave fields out",
+        )
+    return fields
 
 
 def extra_of(fields: Sequence[str]) -> tuple[str, ...]:

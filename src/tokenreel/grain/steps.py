@@ -15,7 +15,8 @@ from typing import SupportsIndex
 import numpy as np
 
 from tokenreel.feed.feed import Feed
-from tokenreel.feed.fields import FIELDS, extra_of, known_fields
+from tokenreel.feed.fields import FIELDS, default_fields, extra_of, known_fields
+from tokenreel.feed.group_fields import has_groups
 from tokenreel.feed.recipe import Recipe
 
 
@@ -32,7 +33,9 @@ class FeedSource:
     ) -> None:
         self.feed = feed if isinstance(feed, Feed) else Feed(feed)
         self.feed.shape(rank=rank, world_size=world_size)  # raises unless 0 <= rank < world_size
-        self.rank, self.world_size, self.fields = rank, world_size, known_fields(fields)
+        self.rank, self.world_size = rank, world_size
+        named = default_fields(fields, has_groups=has_groups(self.feed.plans))
+        self.fields = known_fields(named)
 
     def __len__(self) -> int:
         """How many steps the run has; EndlessError if it has no end."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch.distributed as dist
 
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.losses import Evaluation, LossSums
+from tokenreel.feed.plain_labels import refuse_prompts
 from tokenreel.feed.recipe import Recipe
 from tokenreel.torch.loader import FeedLoader
 from tokenreel.torch.loss import loss_by_source
@@ -45,13 +47,15 @@ def evaluate(
     models of transformers are, and they keep packed documents apart by these. The model is on
     `device`; meanwhile it is in evaluation mode and keeps no cache of keys. Ranks are those of
     torch.distributed, unless `rank` and `world_size` are given: then the result is of that rank's
-    rows alone.
+    rows alone. Of pairs the tokens of all answers count, those of rejected ones too; prompts, which
+    have no labels, are refused.
     """
     own = copy(recipe) if isinstance(recipe, Feed) else recipe  # its step stays where it is
     loader = FeedLoader(
         own, rank=rank, world_size=world_size, group=group, prefetch=prefetch, device=device
     )
     feed = loader.feed
+    refuse_prompts(feed.recipe)
     len(feed)  # a run without end is refused here
     sums = LossSums([source.name for source in feed.recipe.sources])
     run = forward or forward_by_name
@@ -106,9 +110,10 @@ def _losses(
     run: Forward, model: Any, batch: TensorBatch, num_sources: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the sums of a batch, microbatch by microbatch where it has several."""
+    add_up = partial(loss_by_source, num_sources=num_sources, answers="as_text")
     if batch["input_ids"].ndim == 2:
-        return loss_by_source(run(model, batch), batch, num_sources=num_sources)
+        return add_up(run(model, batch), batch)
     micros = [{name: batch[name][m] for name in batch} for m in range(len(batch["input_ids"]))]
-    parts = [loss_by_source(run(model, one), one, num_sources=num_sources) for one in micros]
+    parts = [add_up(run(model, one), one) for one in micros]
     losses, weights = zip(*parts, strict=True)
     return torch.stack(losses).sum(0), torch.stack(weights).sum(0)

@@ -10,7 +10,8 @@ which is the feed's own way of sharing out, and skips by counting positions: a r
 in the middle of an epoch, on any number of processes, has exactly the batches that were to
 come. Rows taken in another order than the recipe's are refused, as a shuffling sampler would
 undo mixtures and phases in silence; those of an evaluation (a recipe with `passes`) may be
-taken in any order and number, as `eval_dataset` of a Trainer for instance.
+taken in any order and number, as `eval_dataset` of a Trainer for instance. Rows of
+pairs and of prompts are refused: a Trainer learns every label, rejected answers too.
 
 Models of transformers shift labels themselves unless they are given `shift_labels`, so
 both are here: `shift_labels` as the feed has them, and `labels` such that shifting gives
@@ -31,6 +32,7 @@ from torch.utils.data import Dataset, get_worker_info
 from tokenreel.display import count_of, named, never_raising
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
+from tokenreel.feed.plain_labels import refuse_answers, refuse_prompts
 from tokenreel.feed.recipe import Recipe
 from tokenreel.torch.dataset import refuse_epochs_of_passes
 from tokenreel.torch.ranks import agree, open_together, running
@@ -46,6 +48,8 @@ class FeedRows(Dataset[TensorBatch]):
         self, feed: Feed | Recipe | str | PathLike[str], *, epoch_steps: int | None = None
     ) -> None:
         self.feed = open_together(feed)
+        refuse_answers(self.feed.recipe)
+        refuse_prompts(self.feed.recipe)
         if self.feed.recipe.grad_accum != 1:
             raise ConfigError(
                 "rows are not made into microbatches here",

@@ -13,6 +13,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from tokenreel.errors import ConfigError
 from tokenreel.torch.feed_rows import FeedRows
+from tokenreel.torch.loader import FeedLoader
 
 KEY = "tokenreel"
 
@@ -23,7 +24,7 @@ class FeedCallback(TrainerCallback):
     The state can be loaded by FeedLoader and Feed as well.
     """
 
-    def __init__(self, rows: FeedRows) -> None:
+    def __init__(self, rows: FeedRows | FeedLoader) -> None:
         self._feed = rows.feed
 
     def on_train_begin(
