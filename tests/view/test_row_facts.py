@@ -55,7 +55,7 @@ def test_segments_of_a_whole_row_are_those_of_its_slots(stores: Path, kind: str)
     looked_at = subject(feed_of(stores, kind))
     for row in range(4):
         facts, segments = row_facts(looked_at, 1, row), row_segments(looked_at, 1, row)
-        names = ("number", "start", "stop", "document")
+        names = ("number", "start", "stop", "source", "document", "from", "to")
         assert segments["segments"] == [
             {name: part[name] for name in names} for part in facts["segments"]
         ]

@@ -21,6 +21,7 @@ from tokenreel.rows.row_plan import RowPlan
 from tokenreel.store.split import Split
 from tokenreel.text.tokenizers.id_texts import MOST_IDS
 from tokenreel.text.turns import LABELS, ROLES, clip_turns
+from tokenreel.view.clipped import told_place
 from tokenreel.view.subject import Subject
 from tokenreel.view.token_texts import token_texts
 
@@ -80,21 +81,28 @@ def row_segments(subject: Subject, step: int, row: int) -> dict[str, Any]:
     """Return the segments of a whole row, however wide, without what is in them."""
     feed = subject.feed
     _check_rows(feed, step, [row])
-    width, parts, numbers = feed.recipe.seq_len, [], np.empty(0)
+    width, segments = feed.recipe.seq_len, []
     if row < feed.deal.num_rows_in(step):
         located = feed.locate(step)
-        parts = _parts(feed.plans[int(located.source[row])], int(located.row[row]), width)
-        numbers = feed.rows(step, [row]).segment_ids[0]
-    segments = [
-        {
-            "number": int(numbers[part.start]),
-            "start": part.start,
-            "stop": part.stop,
-            "document": part.document,
-        }
-        for part in parts
-    ]
+        source = int(located.source[row])
+        plan, numbers = feed.plans[source], feed.rows(step, [row]).segment_ids[0]
+        for part in _parts(plan, int(located.row[row]), width):
+            place = _place(plan.split, part, source=source)
+            segments.append({"number": int(numbers[part.start]), **place})
     return {"row": row, "width": width, "segments": segments}
+
+
+def _place(split: Split, part: Part, *, source: int) -> dict[str, Any]:
+    """Return which slots a part of a row has, and which tokens of which document they show."""
+    first = 0 if part.document is None else split.document_span(part.document)[0]
+    return {
+        "start": part.start,
+        "stop": part.stop,
+        "source": source,
+        "document": part.document,
+        "from": part.position - first,
+        "to": part.position - first + part.stop - part.start,
+    }
 
 
 def _check_rows(feed: Feed, step: int, rows: Sequence[int]) -> None:
@@ -180,19 +188,11 @@ class _Row:
         return texts[start - low : stop - low], inside
 
     def _segment(self, split: Split, part: Part) -> dict[str, Any]:
-        document = part.document
-        first = 0 if document is None else split.document_span(document)[0]
-        place = None if document is None else split.provenance(document)
+        place = None if part.document is None else split.provenance(part.document)
         facts: dict[str, Any] = {
             "number": int(self.segments[part.start]),
-            "start": part.start,
-            "stop": part.stop,
-            "source": self.source,
-            "document": document,
-            "from": part.position - first,
-            "to": part.position - first + part.stop - part.start,
-            "provenance": None if place is None else str(place),
-            "place": None if place is None else place.as_dict(),
+            **_place(split, part, source=self.source),
+            "provenance": told_place(split, document),
         }
         return facts | self._answer(part.start)
 

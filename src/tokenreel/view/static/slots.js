@@ -6,7 +6,6 @@ import { answered, ask, isExport, pathOf } from "./answers.js";
 
 export const CHUNK = 256; // slots of one element
 export const SLICE = 2048; // slots of one answer
-const LONGEST_SLICE = 16384; // the most that the server answers at once
 export const FIRST_SLOTS = 512; // of each row, in the first paint
 const ROWS_AT_ONCE = 8;
 
@@ -61,13 +60,7 @@ export class RowSlots {
   /** Return a promise of all segments of the row, in order. */
   async segments() {
     if (isFirst(this.width, this.width)) return (await this.load(0, this.width)).segments;
-    if (isExport()) return (await this.load(0, SLICE)).segments; // of the whole row there
-    const slices = [];
-    for (let start = 0; start < this.width; start += LONGEST_SLICE) {
-      slices.push(ask(pathOf(this.base, { start, stop: start + LONGEST_SLICE }, this.target)));
-    }
-    const parts = (await Promise.all(slices)).flatMap((part) => part.segments);
-    return parts.filter((segment, index) => segment.start !== parts[index - 1]?.start); // cut by no slice
+    return (await ask(pathOf(`${this.base}/segments`, {}, this.target))).segments;
   }
 }
 
