@@ -18,6 +18,7 @@ from tokenreel.feed.feed import Feed
 from tokenreel.feed.parts import part_of
 from tokenreel.feed.trace import check_within, pieces_by_document
 from tokenreel.order.order import Located
+from tokenreel.view.clipped import told_place
 
 SLOTS_AT_ONCE = 1 << 19  # of rows that are made together: some 15 MB, which the caches half hold
 
@@ -106,7 +107,7 @@ def _rows(feed: Feed, located: Located, columns: _Columns, world_size: int) -> l
     for row, (source, epoch, rank, microbatch, used, segments, trained, document) in enumerate(
         zip(*(column.tolist() for column in values), strict=True)
     ):
-        place = None if document < 0 else feed.plans[source].split.provenance(document)
+        known = None if document < 0 else document
         rows.append(
             {
                 "row": row,
@@ -117,8 +118,8 @@ def _rows(feed: Feed, located: Located, columns: _Columns, world_size: int) -> l
                 "segments": segments,
                 "trained": trained,
                 "used": used,
-                "document": None if document < 0 else document,
-                "provenance": None if place is None else str(place),
+                "document": known,
+                "provenance": told_place(feed.plans[source].split, known),
             }
         )
     filling = range(num_rows, feed.recipe.global_batch_size)

@@ -17,10 +17,10 @@ from tokenreel.feed.batch import Batch
 from tokenreel.feed.feed import Feed
 from tokenreel.feed.recipe import Recipe
 from tokenreel.feed.trace import check_within, pieces_by_document
-from tokenreel.rows.row_plan import RowPlan
+from tokenreel.rows.row_plan import GroupPlan, RowPlan
 from tokenreel.store.split import Split
 from tokenreel.text.tokenizers.id_texts import MOST_IDS
-from tokenreel.text.turns import LABELS, ROLES, clip_turns
+from tokenreel.text.turns import ROLES, clip_turns
 from tokenreel.view.clipped import told_place
 from tokenreel.view.subject import Subject
 from tokenreel.view.token_texts import token_texts
@@ -160,7 +160,10 @@ class _Row:
             "texts": texts,
             "weights": self._weights(start, stop).tolist(),
             "controls": controls,
-            "segments": [self._segment(plan.split, part) for part in reaching],
+            "segments": [
+                self._segment(plan.split, part) | self._answer(plan, part.start)
+                for part in reaching
+            ],
             "turns": [turn for part in reaching for turn in _turns(plan.split, part, start, stop)],
         }
 
@@ -189,22 +192,23 @@ class _Row:
 
     def _segment(self, split: Split, part: Part) -> dict[str, Any]:
         place = None if part.document is None else split.provenance(part.document)
-        facts: dict[str, Any] = {
+        return {
             "number": int(self.segments[part.start]),
             **_place(split, part, source=self.source),
-            "provenance": told_place(split, document),
+            "provenance": told_place(split, part.document),
         }
-        return facts | self._answer(part.start)
 
-    def _answer(self, slot: int) -> dict[str, Any]:
-        """Return what a slot is of a group of answers: its number, from 0 in a row, and label."""
-        groups, labels = self.batch.group_ids, self.batch.answer_labels
-        if groups is None or labels is None or groups[self.at][slot] < 0:
+    def _answer(self, plan: RowPlan, slot: int) -> dict[str, Any]:
+        """Return of which group of answers a slot is, from 0 in a row, and what its answer is."""
+        groups = self.batch.group_ids
+        if groups is None or not isinstance(plan, GroupPlan):
             return {}
-        label = LABELS[int(labels[self.at][slot])]
-        # Groups are counted through the batch, of which only some rows were made.
-        told = {"group": int(groups[self.at][slot]) - int(groups[self.at][0])}
-        return told | ({"role_of_answer": label} if label else {})
+        (roles,) = plan.answers(np.array([self.number])).roles()
+        return {
+            # Groups are counted through the batch, of which only some rows were made.
+            "group": int(groups[self.at][slot]) - int(groups[self.at][0]),
+            "role_of_answer": roles[int(self.segments[slot]) - 1],
+        }
 
 
 def _parts(plan: RowPlan, number: int, width: int) -> list[Part]:

@@ -6,6 +6,7 @@ from collections.abc import Container, Mapping
 
 import numpy as np
 
+from tokenreel.view.clipped import clip_texts
 from tokenreel.view.subject import Subject
 
 
@@ -17,7 +18,7 @@ def token_texts(
     begins: Container[int] = (),
     is_token: np.ndarray | None = None,
 ) -> tuple[list[str | None], list[int]]:
-    """Return the text of each id, and the places of control ids.
+    """Return the text of each id, clipped, and the places of control ids.
 
     Without a tokenizer only control ids have a text, where the store records their names. Where
     `is_token` is False there is padding, which has none, whatever its id.
@@ -34,7 +35,7 @@ def token_texts(
         holds = is_token.tolist()
         texts = [text if holds[place] else None for place, text in enumerate(texts)]
         controls = [place for place in controls if holds[place]]
-    return texts, controls
+    return clip_texts(texts), controls
 
 
 def _recorded_names(subject: Subject, store: int) -> dict[int, str]:
