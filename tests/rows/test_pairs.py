@@ -19,6 +19,8 @@ from tokenreel.rows.pairs import common_length, plan_pairs
 from tokenreel.rows.plan_cache import plan_cache
 from tokenreel.testing import check_resume
 from tokenreel.text.turns import TURN
+from tokenreel.view.row_facts import row_facts
+from tokenreel.view.subject import subject_of
 
 VOCABULARY = 50_000
 Answer = tuple[int, int]  # tokens of its prompt, and of itself
@@ -358,3 +360,49 @@ def test_groups_that_do_not_fit_are_counted_and_said(
     assert ledger["long_groups"] > 0
     assert f"p: {ledger['groups']} groups of answers" in said
     assert f"p: {ledger['long_groups']} long groups are left out" in said
+
+
+def test_explain_says_which_answer_a_segment_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = {"prompt": "2+2?", "chosen": "4", "rejected": "5"}
+    ranked = {"prompt": "say", "answers": ["best", "good", "bad"]}
+    labelled = {"prompt": "3+3?", "completion": "7", "label": False}
+    records = [pair, ranked, labelled]
+    out = tmp_path / "store"
+    build(records, out=out, tokenizer="byte", pairs=True, progress=False)
+    source = Source(name="p", path=out, rows="pairs")
+    feed = Feed(Recipe(seq_len=400, global_batch_size=1, passes=1, sources=[source]))
+    roles = {
+        0: ["preferred", "rejected"],
+        1: ["rank 1 of 3", "rank 2 of 3", "rank 3 of 3"],
+        2: ["rejected"],
+    }
+    found: dict[int, list[Any]] = {0: [], 1: [], 2: []}
+    for step in range(len(feed)):
+        (row,) = feed.explain(step).rows
+        for segment in row.segments:
+            found[segment.document or 0].append(segment)
+        viewed = row_facts(subject_of(feed, title="p"), step, 0)["segments"]
+        told = [part["role_of_answer"] for part in viewed]
+        assert told == [segment.role_of_answer for segment in row.segments]
+    assert {n: [s.role_of_answer for s in shown] for n, shown in found.items()} == roles
+    assert ", preferred, " in repr(found[0][0])
+    assert found[1][2].as_dict()["role_of_answer"] == "rank 3 of 3"
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        'seq_len = 400\nglobal_batch_size = 1\nsteps = 1\n[[sources]]\nname = "p"\n'
+        'path = "store"\nrows = "pairs"\n'
+    )
+    assert main(["explain", str(recipe), "0"]) == 0
+    drawn = capsys.readouterr().out
+    assert "document 0, preferred, tokens 0–" in drawn
+    assert "document 1, rank 2 of 3, tokens " in drawn
+
+
+def test_segments_of_other_rows_are_no_answers(tmp_path: Path) -> None:
+    built = build(texts=["a b c"], out=tmp_path / "s", tokenizer="byte", progress=False)
+    source = Source(name="t", path=built.store.path)
+    feed = Feed(Recipe(seq_len=4, global_batch_size=1, sources=[source]))
+    (segment,) = feed.explain(0).rows[0].segments
+    assert segment.role_of_answer is None and "role_of_answer" not in segment.as_dict()

@@ -135,5 +135,7 @@ class _Drawing:
 
 def _describe(segment: Segment) -> str:
     name = "stream" if segment.document is None else f"document {segment.document:,}"
+    if segment.role_of_answer is not None:
+        name = f"{name}, {segment.role_of_answer}"
     origin = f" · {segment.provenance}" if segment.provenance else ""
     return f"{name}, tokens {segment.start:,}–{segment.stop:,}, {segment.trained:,} trained{origin}"

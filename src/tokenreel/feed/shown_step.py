@@ -47,6 +47,8 @@ def _row(row: ExplainedRow, hue: int) -> str:
 def _segment(segment: Segment) -> str:
     name = "document unknown" if segment.document is None else f"document {segment.document:,}"
     facts = [f"tokens {segment.start:,}–{segment.stop:,}", f"{segment.trained:,} trained"]
+    if segment.role_of_answer is not None:
+        facts.insert(0, segment.role_of_answer)
     if segment.provenance is not None:
         facts.append(str(segment.provenance))
     told = "".join(f"<span>{printed(fact)}</span>" for fact in facts)

@@ -21,6 +21,7 @@ from tokenreel.feed.run_end import beyond
 from tokenreel.order.schedule import MAX_TIME
 from tokenreel.rows.pieces import Pieces
 from tokenreel.rows.ranges import cut_at_documents
+from tokenreel.rows.row_plan import GroupPlan
 from tokenreel.store.split import Split
 from tokenreel.text.provenance import Provenance
 
@@ -38,7 +39,7 @@ class Segment:
 
     Where documents are not known `document` is None, and start and stop count through the split.
     `text` is there where a tokenizer was given; `record`, what else is known of the document,
-    where the store keeps it.
+    where the store keeps it; `role_of_answer`, in rows of pairs: preferred, rejected or a rank.
     """
 
     source: str
@@ -49,6 +50,7 @@ class Segment:
     provenance: Provenance | None
     text: str | None = None
     record: Mapping[str, Any] | None = None
+    role_of_answer: str | None = None
 
     @never_raising
     def __repr__(self) -> str:
@@ -56,12 +58,17 @@ class Segment:
         shown = [f"{self.source!r} {name}", f"tokens {self.start:,} to {self.stop:,}"]
         origin = None if self.provenance is None else str(self.provenance)
         text = None if self.text is None else f"{self.text[:MOST_TEXT]!r}"
-        return named("Segment", [*shown, f"{self.trained:,} trained", origin, text])
+        facts = [*shown, self.role_of_answer, f"{self.trained:,} trained", origin, text]
+        return named("Segment", facts)
 
     def as_dict(self) -> dict[str, object]:
         """Return the segment, ready for JSON."""
         origin = None if self.provenance is None else self.provenance.as_dict()
-        optional = {"text": self.text, "record": self.record}
+        optional = {
+            "role_of_answer": self.role_of_answer,
+            "text": self.text,
+            "record": self.record,
+        }
         return {
             "source": self.source,
             "document": self.document,
@@ -182,8 +189,16 @@ def explain(
         mine = np.flatnonzero(located.source == source)
         plan, name = feed.plans[source], feed.recipe.sources[source].name
         pieces = pieces_by_document(plan.split, plan.pieces(located.row[mine]))
+        # Of each row the roles of its answers; each of them is a segment.
+        groups = plan.answers(located.row[mine]) if isinstance(plan, GroupPlan) else None
+        roles = None if groups is None else groups.roles()
         for i, row in enumerate(mine.tolist()):
             segments = _segments(name, plan.split, pieces, i, weights[row])
+            if roles is not None:
+                segments = [
+                    replace(segment, role_of_answer=role)
+                    for segment, role in zip(segments, roles[i], strict=True)
+                ]
             if decode is not None:
                 segments = [_with_text(segment, plan.split, decode) for segment in segments]
             rows[row] = ExplainedRow(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -17,6 +18,7 @@ from tokenreel.rows.pieces import Pieces
 from tokenreel.rows.plan_cache import PlanCache, plan_cache
 from tokenreel.store.split import Split
 from tokenreel.store.store import Store
+from tokenreel.text.turns import LABELS
 
 # The ways in which the kernel looks rows up, by the numbers that native/lookup.c gives them.
 BY_WINDOW, BY_DOCUMENT_WINDOW, BY_TABLE, BY_SEGMENT = range(4)
@@ -84,6 +86,26 @@ class Answers:
     document: np.ndarray
     length: np.ndarray
     label: np.ndarray
+
+    def roles(self) -> list[list[str]]:
+        """Return what each answer of each row is in its group: its label, or else its rank."""
+        return [
+            _roles(self.document[first:stop].tolist(), self.label[first:stop].tolist())
+            for first, stop in pairwise(self.row_offsets.tolist())
+        ]
+
+
+def _roles(documents: list[int], labels: list[int]) -> list[str]:
+    """Return the roles of the answers of one row, in which a group is a run of one document.
+
+    >>> _roles([7, 7, 2, 2, 2], [1, 2, 0, 0, 0])
+    ['preferred', 'rejected', 'rank 1 of 3', 'rank 2 of 3', 'rank 3 of 3']
+    """
+    roles: list[str] = []
+    for _, group in groupby(zip(documents, labels, strict=True), key=lambda answer: answer[0]):
+        told = [LABELS[label] for _, label in group]  # "" where an answer has no label
+        roles += [name or f"rank {rank} of {len(told)}" for rank, name in enumerate(told, start=1)]
+    return roles
 
 
 @runtime_checkable

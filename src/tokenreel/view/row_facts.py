@@ -20,7 +20,7 @@ from tokenreel.feed.trace import check_within, pieces_by_document
 from tokenreel.rows.row_plan import GroupPlan, RowPlan
 from tokenreel.store.split import Split
 from tokenreel.text.tokenizers.id_texts import MOST_IDS
-from tokenreel.text.turns import ROLES, clip_turns
+from tokenreel.text.turns import LABELS, ROLES, clip_turns
 from tokenreel.view.clipped import told_place
 from tokenreel.view.subject import Subject
 from tokenreel.view.token_texts import token_texts
@@ -191,7 +191,6 @@ class _Row:
         return texts[start - low : stop - low], inside
 
     def _segment(self, split: Split, part: Part) -> dict[str, Any]:
-        place = None if part.document is None else split.provenance(part.document)
         return {
             "number": int(self.segments[part.start]),
             **_place(split, part, source=self.source),
