@@ -253,3 +253,41 @@ def test_answers_of_several_turns_that_a_template_rewrites_are_refused_or_end_tr
     trained = built.tokenizer.decode(document.tokens[document.loss_weights > 0].tolist())
     assert trained.endswith("five<|im_end|><think>\n\n</think>\n\nhello<|im_end|>")
     assert "four" not in trained
+
+
+def test_fields_that_are_not_kept_are_counted_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = {"prompt": "a", "chosen": "b", "rejected": "c"}
+    records: list[dict[str, Any]] = [
+        {"id": "one", **pair, "margin": 0.5, "[bold]\x1b": 1, "tools": None},
+        {"id": "two", **pair, "margin": 0.0, "system": "be brief", "score_chosen": None},
+        {"prompt": "a", "answers": ["b", "c"], "scores": [1, 2], "completion": "d"},
+        {"prompt": "a", "completion": "b", "label": True, "scores": [1, 2]},
+    ]
+    source = write_jsonl(tmp_path / "pairs.jsonl", records)
+    command = ["build", str(source), "--pairs", "--tokenizer", "byte", "--out"]
+    assert main([*command, str(tmp_path / "s")]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert [line.strip() for line in told if "not kept" in line] == [
+        "the field [bold]\\x1b, not kept: in 1 record",
+        "the field completion, not kept: in 1 record",
+        "the field margin, not kept: in 2 records",
+        "the field scores, not kept: in 1 record",
+    ]
+    report = json.loads((tmp_path / "s" / "report.json").read_text())
+    assert report["dirt"]["the field margin, not kept"] == 2
+    assert report["dirt_places"] == []
+
+
+@pytest.mark.parametrize("chunk_bytes", [700, 1 << 20])
+def test_many_fields_that_are_not_kept_are_told_in_few_lines(
+    tmp_path: Path, chunk_bytes: int
+) -> None:
+    pair = {"prompt": "a", "chosen": "b", "rejected": "c"}
+    records = [{**pair, **{f"{n}-{k}": 1 for k in range(9)}, "x" * 500: 1} for n in range(30)]
+    options = {**SMALL, "chunk_bytes": chunk_bytes}
+    dirt = build(records, out=tmp_path / "s", **options).report["dirt"]
+    assert dirt.pop("271 fields in all, not kept") == 30
+    assert len(dirt) == 20 and max(map(len, dirt)) < 90
+    assert dirt[f"the field {'x' * 60}, not kept"] == 30

@@ -26,7 +26,13 @@ from tokenreel.store.origins import ORIGIN, UNKNOWN_STRING, OriginTable
 from tokenreel.text.chats import Chat, ModelTemplate, Rendered, by_answer, read_chat, render
 from tokenreel.text.chats.group_render import render_groups
 from tokenreel.text.chats.messages import Message
-from tokenreel.text.chats.preferences import SAME_ANSWERS, Group, read_group
+from tokenreel.text.chats.preferences import (
+    NOT_KEPT,
+    SAME_ANSWERS,
+    SOME_FIELD,
+    Group,
+    read_group,
+)
 from tokenreel.text.chats.prompt_render import render_prompts
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.sources.jsonl_columns import Columns
@@ -38,6 +44,7 @@ MEMORY = "(memory)"  # what provenance calls a place without a file
 # How much of a template's own words is in a reason, and how many reasons a chunk may have.
 MAX_REASON_CHARACTERS = 120
 MAX_REASONS = 20
+MAX_NAME_CHARACTERS = 60  # of a field that is not kept
 Item = TypeVar("Item", Chat, Group, PromptItem)
 
 
@@ -112,9 +119,8 @@ class PieceMaker:
         """Encode groups of answers, each into one document; else as chats."""
         groups = _read(read_group, batch, on_bad, skipped, noun="pair")
         piece = self._piece(batch, groups, render_groups, on_bad=on_bad, skipped=skipped)
-        for group in groups:
-            if piece is not None and group.has_same_answers:
-                piece.dirt.note(SAME_ANSWERS, group.provenance)
+        if piece is not None:
+            _note_groups(piece.dirt, groups)
         return piece
 
     def prompts(self, batch: Sequence[Record], *, on_bad: str, skipped: Skipped) -> Piece | None:
@@ -239,6 +245,17 @@ def _dirt(batch: Sequence[Record], used: Set[Provenance] | None = None) -> Tally
         if record.dirt and (used is None or record.provenance in used):
             tally.note_dirt(record)
     return tally
+
+
+def _note_groups(dirt: Tally, groups: Sequence[Group]) -> None:
+    """Count groups with answers that are the same, and records with fields that are not kept."""
+    for group in groups:
+        if group.has_same_answers:
+            dirt.note(SAME_ANSWERS, group.provenance)
+        kinds = {f"the field {name[:MAX_NAME_CHARACTERS]}{NOT_KEPT}" for name in group.unkept}
+        # Without their places: these are nearly all records, and would leave no room for others.
+        for kind in (SOME_FIELD, *sorted(kinds)) if kinds else ():
+            dirt.reasons[kind] = dirt.reasons.get(kind, 0) + 1
 
 
 def _messages(item: Chat | Group | PromptItem) -> list[Message]:

@@ -14,10 +14,12 @@ from tokenreel.builder.spill import Summary
 from tokenreel.store.document_batch import DocumentBatch
 from tokenreel.text.chats import Policy
 from tokenreel.text.chats.policy import BY_ANSWER
+from tokenreel.text.chats.preferences import NOT_KEPT, SOME_FIELD
 from tokenreel.text.turns import trained_lengths
 
 NUM_CLASSES = 64
 MAX_PLACES = 100
+MAX_FIELDS = 20  # that are named, of those that are not kept
 
 
 @dataclass(slots=True, kw_only=True)
@@ -138,7 +140,7 @@ class Account:
             },
             "skipped": dict(sorted(self.skipped.items())),
             "skipped_places": self.places,
-            "dirt": dict(sorted(self.dirt.items())),
+            "dirt": _told_dirt(self.dirt),
             "dirt_places": self.dirt_places,
             "untrained_chats": self.untrained_chats,
             "untrained_reason": _untrained_reason(self.policy) if self.untrained_chats else None,
@@ -157,6 +159,20 @@ class Account:
                 for name, split in sorted(self.splits.items())
             },
         }
+
+
+def _told_dirt(dirt: Mapping[str, int]) -> dict[str, int]:
+    """Return the kinds of dirt in order; of many fields that are not kept, the most frequent ones.
+
+    >>> _told_dirt({SOME_FIELD: 3, "the field margin, not kept": 2, "NUL": 1})
+    {'NUL': 1, 'the field margin, not kept': 2}
+    """
+    told = {kind: count for kind, count in dirt.items() if not kind.endswith(NOT_KEPT)}
+    fields = [kind for kind in dirt if kind.endswith(NOT_KEPT) and kind != SOME_FIELD]
+    if len(fields) > MAX_FIELDS:  # the names come from the data, which may have any number
+        told[f"{len(fields):,} fields in all{NOT_KEPT}"] = dirt[SOME_FIELD]
+    named = sorted(fields, key=lambda kind: (-dirt[kind], kind))[:MAX_FIELDS]
+    return dict(sorted((told | {kind: dirt[kind] for kind in named}).items()))
 
 
 def _untrained_reason(policy: Policy | None) -> str:

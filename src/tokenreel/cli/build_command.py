@@ -83,7 +83,7 @@ def _draw(console: Console, report: dict[str, Any]) -> None:
         where = f"{place.get('file', 'memory')}:{place.get('row', -1) + 1}"
         console.print(f"    {escape(printable(where))}: {escape(printable(place['reason']))}")
     for kind, count in report.get("dirt", {}).items():
-        console.print(f"  {kind}: in {count_of(count, 'record')}")
+        console.print(f"  {escape(printable(kind))}: in {count_of(count, 'record')}")
     if chats := report.get("untrained_chats"):
         noun = "chat trains" if chats == 1 else "chats train"
         console.print(f"  {chats:,} {noun} nothing: {report['untrained_reason']}")

@@ -19,7 +19,8 @@ the same whether a field is null or missing, because Parquet fills what is missi
 
 The promise: a record becomes a group, or an InputError that names file, line and field; nothing
 is guessed. Only answers weigh; what a prompt says of its own weight is not asked. An answer in
-which the assistant says nothing is refused: it would teach silence.
+which the assistant says nothing is refused: it would teach silence. Fields that are none of these
+(a margin, a score) go into no group: it names them, and a build counts them.
 """
 
 from __future__ import annotations
@@ -28,27 +29,35 @@ import math
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
 from tokenreel.errors import InputError
 from tokenreel.text.chats.messages import Chat, Place, shorten, type_name
-from tokenreel.text.chats.shapes import ROLE_NAMES, UNKNOWN, read_answer
+from tokenreel.text.chats.shapes import ROLE_NAMES, SYSTEM_KEYS, UNKNOWN, read_answer
 from tokenreel.text.provenance import Provenance
 from tokenreel.text.turns import MAX_ANSWERS, NO_LABEL, PREFERRED, REJECTED
 
 SHAPES = "prompt, chosen and rejected; prompt, completion and label; or prompt and answers"
 LISTS = ("answers", "responses")
+SCORES, RANKS = "scores", "ranks"
+BESIDE = ("prompt", *SYSTEM_KEYS, "history", "tools", "documents", "chat_template_kwargs")
 SAME_ANSWERS = "answers of a group that are the same"
+NOT_KEPT = ", not kept"  # how a remark on a field of records ends
+SOME_FIELD = f"some field{NOT_KEPT}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Answers to one prompt, each a chat with the prompt before it, and the label of each."""
+    """Answers to one prompt, each a chat with the prompt before it, and the label of each.
+
+    `unkept`: the fields of the record that are in none of the answers.
+    """
 
     answers: tuple[Chat, ...]
     labels: tuple[int, ...]
+    unkept: tuple[str, ...] = ()
 
     @property
     def provenance(self) -> Provenance:
@@ -85,14 +94,28 @@ def read_group(record: object, provenance: Provenance = UNKNOWN) -> Group:
 
 def _read(record: Mapping, place: Place) -> Group:
     if record.get("chosen") is not None or record.get("rejected") is not None:
-        return _read_pair(record, place)
+        group, read = _read_pair(record, place), ("chosen", "rejected")
+        return replace(group, unkept=_unkept(record, read, place))
     listed = next((name for name in LISTS if record.get(name) is not None), None)
     if listed is not None:
-        return _read_ranked(record, place, listed)
+        group = _read_ranked(record, place, listed)
+        return replace(group, unkept=_unkept(record, (listed, SCORES, RANKS), place))
     if record.get("completion") is not None:
-        return _read_labelled(record, place)
+        group = _read_labelled(record, place)
+        return replace(group, unkept=_unkept(record, ("completion", "label"), place))
     raise place.error(
         "no known shape of preferences", expected=SHAPES, actual=_keys(record), remedy=_hint(record)
+    )
+
+
+def _unkept(record: Mapping, read: Sequence[str], place: Place) -> tuple[str, ...]:
+    """Return the fields that are not null, were not read, and are not what provenance keeps."""
+    name_kept = place.provenance.id
+    return tuple(
+        str(name)
+        for name, value in record.items()
+        if value is not None and name not in read and name not in BESIDE
+        if not (isinstance(value, (str, int)) and str(value) == name_kept)
     )
 
 
@@ -251,7 +274,7 @@ def _size(value: object) -> str:
 
 def _order(record: Mapping, place: Place, count: int) -> list[int]:
     """Return the numbers of the answers, the best first; those that are equally good in order."""
-    given = [name for name in ("scores", "ranks") if record.get(name) is not None]
+    given = [name for name in (SCORES, RANKS) if record.get(name) is not None]
     if not given:
         return list(range(count))
     name, values = given[0], record[given[0]]
@@ -268,7 +291,7 @@ def _order(record: Mapping, place: Place, count: int) -> list[int]:
             raise place.at(f"{name}[{number}]").error(
                 "not a number", expected="a finite number", actual=shorten(str(value))
             )
-    best_first = -1 if name == "scores" else 1
+    best_first = -1 if name == SCORES else 1
     return sorted(range(count), key=lambda number: best_first * values[number])
 
 
