@@ -12,18 +12,17 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from tokenreel.errors import ConfigError
-from tokenreel.store.origins import UNKNOWN_STRING
-from tokenreel.store.shard import Shard
 from tokenreel.store.split import Split
-from tokenreel.text.provenance import Provenance
 from tokenreel.text.tokenizers.id_texts import IdTexts
+from tokenreel.view.clipped import LONGEST_TEXT, told_place
 from tokenreel.view.document_facts import check_files, source_split
+from tokenreel.view.place_search import asked_place, entries_from
 from tokenreel.view.subject import Subject
 
 MOST_FOUND = 200
@@ -31,7 +30,6 @@ PROGRESS_SECONDS = 0.1
 CHUNK_TOKENS = 8_192  # decoded at once
 AROUND = 60  # characters of a snippet before and behind what was found
 NUMBER = re.compile(r"#?\s*([0-9]{1,18})", re.ASCII)
-PLACE = re.compile(r"(.+):([0-9]{1,18})", re.DOTALL | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +43,12 @@ class Field:
 
     def hit(self, document: int | None, **facts: Any) -> dict[str, Any]:
         """Return what is said of a document that was found."""
-        place = None if document is None else self.split.provenance(document)
         return {
             "source": self.source,
             "store": self.store,
             "split": self.number,
             "document": document,
-            "provenance": None if place is None else str(place),
+            "provenance": told_place(self.split, document),
             "at": None,
             "snippet": None,
             "match": None,
@@ -75,21 +72,29 @@ def find_documents(
             actual=subject.kind.replace("_", " "),
         )
     number, text = NUMBER.fullmatch(query.strip()), query.strip()
-    if number is None and not any(subject.id_texts[field.store] for field in fields):
-        hits = (hit for hit in _placed(fields, text) if hit is not None)
-        found = list(islice(hits, MOST_FOUND))
-        if found:
-            return _told(iter(found))
-        raise ConfigError(
-            "text cannot be searched without a tokenizer",
-            where=subject.title,
-            expected="the number of a document, or file:line",
-            actual=repr(text[:60]),
-            remedy="give the tokenizer of the store (tokenizer=…)",
-        )
+    if number is None and not _has_texts(subject, fields) and not _has_places(fields):
+        raise _no_tokenizer(subject, text)
     if number is not None:
         return _told(_numbered(fields, int(number[1])))
     return _told(_searched(subject, fields, text))
+
+
+def _has_texts(subject: Subject, fields: list[Field]) -> bool:
+    return any(subject.id_texts[field.store] for field in fields)
+
+
+def _has_places(fields: list[Field]) -> bool:
+    return any(shard.origin_file is not None for field in fields for shard in field.split.shards)
+
+
+def _no_tokenizer(subject: Subject, text: str) -> ConfigError:
+    return ConfigError(
+        "text cannot be searched without a tokenizer",
+        where=subject.title,
+        expected="the number of a document, or file:line",
+        actual=repr(text[:60]),
+        remedy="give the tokenizer of the store (tokenizer=…)",
+    )
 
 
 def _fields(subject: Subject, source: int | None, store: int | None) -> list[Field]:
@@ -143,6 +148,8 @@ def _searched(subject: Subject, fields: list[Field], text: str) -> Iterator[dict
             yield {"progress": 0.0}
     if is_placed:
         return
+    if not _has_texts(subject, fields):
+        raise _no_tokenizer(subject, text)
     for done, hit in _read(subject, fields, re.compile(re.escape(text), re.IGNORECASE)):
         if hit is not None:
             yield hit
@@ -176,7 +183,8 @@ def _scanned(
             begin = max(start - overlap, first)
             check_files(split, begin, min(start + CHUNK_TOKENS, last))
             ids = split.read(begin, min(start + CHUNK_TOKENS, last)).tolist()
-            words = [word or "" for word in texts.of(ids)]
+            # Of a longer token, which only a hostile vocabulary has, the beginning is searched.
+            words = [(word or "")[:LONGEST_TEXT] for word in texts.of(ids)]
             text = "".join(words)
             found = pattern.search(text)
             if found is not None:
@@ -210,50 +218,11 @@ def _stretches(split: Split) -> Iterator[tuple[int | None, int, int]]:
 
 
 def _placed(fields: list[Field], text: str) -> Iterator[dict[str, Any] | None]:
-    """Yield the documents that came from a place, file:line, or have an id; None for each shard."""
-    place = PLACE.fullmatch(text)
+    """Yield the documents that came from a place, file:line, or have an id; None now and then."""
+    asked = asked_place(text)
     for field in fields:
         for number, shard in enumerate(field.split.shards):
-            if shard.origin_file is None or shard.string_file is None:
-                continue
-            base = int(field.split.document_starts[number])
-            for entry in _of_shard(shard, text, place)[:MOST_FOUND].tolist():
-                yield field.hit(base + entry)
-            yield None
-
-
-def _of_shard(shard: Shard, text: str, place: re.Match[str] | None) -> np.ndarray:
-    """Return the entries of a shard that came from a place, int64."""
-    assert shard.origin_file is not None
-    records = shard.origin_file.read(0, shard.origin_file.count)
-    chosen = np.zeros(len(records), bool)
-    for offset in np.unique(records["file"]).tolist():
-        if offset == UNKNOWN_STRING:
-            continue
-        is_file = records["file"] == offset
-        entry = int(np.argmax(is_file))
-        name = (shard.provenances(entry, entry + 1) or [Provenance()])[0].file or ""
-        if place is not None and _names(name, place[1]):
-            chosen |= is_file & (records["row"] == int(place[2]) - 1)
-        elif _names(name, text):
-            chosen |= is_file
-    return np.flatnonzero(chosen | _has_id(shard, records, text))
-
-
-def _names(file: str, asked: str) -> bool:
-    """Tell whether a file is asked for: by its path, or by the end of that."""
-    return file == asked or file.endswith(f"/{asked.lstrip('/')}")
-
-
-def _has_id(shard: Shard, records: np.ndarray, text: str) -> np.ndarray:
-    """Return which records have this id, bool: strings lie behind their lengths."""
-    assert shard.string_file is not None
-    data = text.encode("utf-8", "surrogatepass")
-    spelled = len(data).to_bytes(4, "little") + data
-    strings = shard.string_file.whole(shard.mode).tobytes()
-    found = np.zeros(len(records), bool)
-    at = strings.find(spelled)
-    while at >= 0:
-        found |= records["id"] == at
-        at = strings.find(spelled, at + 1)
-    return found
+            for entries in entries_from(shard, asked):
+                for entry in entries.tolist():
+                    yield field.hit(int(field.split.document_starts[number]) + entry)
+                yield None
