@@ -62,7 +62,7 @@ def _from_weights(split: Split, pieces: Pieces) -> Spans:
         weights = split.shards[shard].read_weights(start, start + length)
         if weights is None or not length:
             continue
-        _refuse_bad(weights, split.shards[shard], start)
+        refuse_bad_weights(weights, split.shards[shard], start)
         borders = np.flatnonzero(np.diff(weights)) + 1
         first = np.concatenate(([0], borders))
         stop = np.concatenate((borders, [length]))
@@ -71,7 +71,7 @@ def _from_weights(split: Split, pieces: Pieces) -> Spans:
     return _assembled(counts, parts)
 
 
-def _refuse_bad(weights: np.ndarray, shard: Shard, start: int) -> None:
+def refuse_bad_weights(weights: np.ndarray, shard: Shard, start: int) -> None:
     """Raise DamageError for a negative, NaN or infinite weight, as another layout may hold."""
     bad = ~((weights >= 0) & (weights < np.inf))
     if bad.any() and shard.weight_file is not None:

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from tokenreel.errors import ConfigError
+from tokenreel.feed.weights import refuse_bad_weights
 from tokenreel.store.split import Split
 from tokenreel.text.tokenizers.id_texts import MOST_IDS
 from tokenreel.text.turns import clip_turns, token_weights
+from tokenreel.view.clipped import clip_middle, told_place
 from tokenreel.view.row_facts import LARGEST_RANGE, told_turns
 from tokenreel.view.subject import Subject
 from tokenreel.view.token_texts import token_texts
@@ -52,20 +54,28 @@ def document_facts(
     """Return tokens start to stop of a document, clipped, and all that is kept of it."""
     check_document(split, number)
     first, last = split.document_span(number)
-    place = split.provenance(number)
     turns = split.turns_between(first, last) if split.has_turns else None
     clipped = None if turns is None else clip_turns(turns, first, stop=last)
     facts = {
         "document": number,
         "split": split.name,
         "tokens": last - first,
-        "provenance": None if place is None else str(place),
-        "place": None if place is None else place.as_dict(),
+        "provenance": told_place(split, number),
+        "place": _place(split, number),
         "record": split.record(number),
         "turns": [] if clipped is None else told_turns(clipped[:MOST_TURNS]),
     }
     tokens = token_facts(subject, store, split, first, last, start=start, stop=stop, turns=turns)
     return facts | tokens
+
+
+def _place(split: Split, number: int) -> dict[str, str | int] | None:
+    """Return the parts of where a document came from, clipped; None where they are not kept."""
+    place = split.provenance(number)
+    if place is None:
+        return None
+    parts = place.as_dict().items()
+    return {name: clip_middle(part) if isinstance(part, str) else part for name, part in parts}
 
 
 def token_facts(
@@ -106,16 +116,29 @@ def check_files(split: Split, start: int, stop: int) -> None:
 
     Who reads a mapped file behind its end is killed by a signal, and the page with it.
     """
+    for number in _shards_between(split, start, stop):
+        split.shards[number].check_sizes()
+
+
+def _shards_between(split: Split, start: int, stop: int) -> range:
     first = int(np.searchsorted(split.token_starts, start, side="right")) - 1
     last = int(np.searchsorted(split.token_starts, stop))
-    for shard in split.shards[max(first, 0) : last]:
-        shard.check_sizes()
+    return range(max(first, 0), min(last, len(split.shards)))
 
 
 def _weights(split: Split, start: int, stop: int, turns: np.ndarray | None) -> np.ndarray:
-    """Return what tokens of a split weigh by themselves: stored, by their turns, or 1; float32."""
+    """Return what tokens of a split weigh by themselves: stored, by their turns, or 1; float32.
+
+    DamageError for a stored weight that is none, as where a batch is made of it.
+    """
     if split.has_weights:
-        return split.weights_between(start, stop).astype(np.float32)
+        weights = split.weights_between(start, stop)
+        for number in _shards_between(split, start, stop):
+            base = int(split.token_starts[number])
+            low = max(start, base)
+            in_shard = weights[low - start : int(split.token_starts[number + 1]) - start]
+            refuse_bad_weights(in_shard, split.shards[number], low - base)
+        return weights.astype(np.float32)
     if turns is not None:
         return token_weights(clip_turns(turns, start, stop=stop), stop - start)
     return np.ones(stop - start, np.float32)

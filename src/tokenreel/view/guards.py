@@ -125,7 +125,9 @@ class Guards:
         if not self._is_own_page(scope):
             error = error_json("a page of another origin may not ask")
             return Refusal(status=403, error=error)
-        given = scope["path"].split("/")[1].encode("utf-8", "replace")
+        # "GET *" and "GET ?x" are requests as well, whose path begins with no slash.
+        first = scope["path"].split("/")[1] if scope["path"].startswith("/") else ""
+        given = first.encode("utf-8", "replace")
         if not secrets.compare_digest(given, self._token.encode()):
             error = error_json("there is nothing here", expected="the printed address")
             return Refusal(status=404, error=error)

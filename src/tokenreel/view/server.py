@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -116,8 +117,13 @@ def _status(error: TokenreelError) -> int:
 
 def _told(error: TokenreelError) -> dict[str, Any]:
     told = error.as_dict()
-    names = ("where", "expected", "actual", "remedy")
-    return error_json(error.what, **{name: told.get(name) for name in names})
+    # JSON has no NaN and no infinity, which damage may be about: they are told as text.
+    parts = {
+        name: str(part) if isinstance(part, float) and not math.isfinite(part) else part
+        for name in ("where", "expected", "actual", "remedy")
+        for part in (told.get(name),)
+    }
+    return error_json(error.what, **parts)
 
 
 def _nothing(path: str) -> Response:
