@@ -2,7 +2,8 @@
 
 A document of a few rows is found by the inverse order (feed/trace.py), a showing in up to a
 millisecond. One that fills thousands of rows is in nearly every step, and found by looking at
-step after step. Either way an answer takes some tenths of a second at most, however often the
+step after step; its rows are never listed, which would be hundreds of megabytes for a document of
+a billion tokens. Either way an answer takes some tenths of a second at most, however often the
 run shows the document.
 """
 
@@ -17,6 +18,8 @@ from tokenreel.feed.feed import Feed
 from tokenreel.feed.share_curve import rows_before
 from tokenreel.feed.trace import Hit, Searched, searched_steps
 from tokenreel.inspect.exposure import step_of_epoch
+from tokenreel.rows.pieces import Pieces
+from tokenreel.store.split import Split
 from tokenreel.view.document_facts import check_document, source_split
 from tokenreel.view.subject import Subject
 
@@ -32,19 +35,21 @@ def where_facts(subject: Subject, source: int, document: int, *, start: int = 0)
     """
     feed, split = subject.feed, source_split(subject, source)
     check_document(split, document)
-    rows = feed.plans[source].find(document)
+    first, last = split.document_span(document)
     searched = searched_steps(feed, feed.recipe.sources[source].name, start_step=start)
-    if len(rows) < MANY_ROWS:
-        hits, searched = _by_order(feed, source, document, searched, num_rows=len(rows))
+    rows = (last - first) // feed.recipe.seq_len  # that it fills, or more
+    if rows < MANY_ROWS:
+        rows = len(feed.plans[source].find(document))
+    if rows < MANY_ROWS:
+        hits, searched = _by_order(feed, source, document, searched, num_rows=rows)
     else:
-        hits, searched = _by_steps(feed, source, rows, searched)
+        hits, searched = _by_steps(feed, source, (first, last), searched)
     return {
         "source": source,
         "document": document,
         "hits": [asdict(hit) for hit in hits],
         "searched": asdict(searched),
         "more": searched.goes_on,
-        "in_rows": len(rows),
     }
 
 
@@ -62,25 +67,40 @@ def _by_order(
 
 
 def _by_steps(
-    feed: Feed, source: int, rows: list[tuple[int, int, int]], searched: Searched
+    feed: Feed, source: int, span: tuple[int, int], searched: Searched
 ) -> tuple[list[Hit], Searched]:
-    """Find the rows of a document by looking at steps, until about a hundred are found."""
-    ranges: dict[int, list[tuple[int, int]]] = {}
-    for row, first, last in rows:
-        ranges.setdefault(row, []).append((first, last))
-    wanted = np.array(sorted(ranges), np.int64)
+    """Find the rows with tokens of a span by looking at steps, until about a hundred are found."""
     searched = _until(searched, searched.start + STEPS_AT_ONCE)
     hits: list[Hit] = []
     for step in range(searched.start, searched.stop or 0):
         if len(hits) >= HITS_AT_ONCE:
             return hits, _until(searched, step)
         located = feed.locate(step)
-        seats = np.flatnonzero((located.source == source) & np.isin(located.row, wanted))
-        for seat in seats.tolist():
+        seats = np.flatnonzero(located.source == source)
+        plan = feed.plans[source]
+        shown = _shown(plan.split, plan.pieces(located.row[seats]), span)
+        for row, first, last in zip(*(column.tolist() for column in shown), strict=True):
+            seat = int(seats[row])
             epoch = int(located.epoch[seat])
-            for first, last in ranges[int(located.row[seat])]:
-                hits.append(Hit(epoch=epoch, step=step, row=seat, start=first, stop=last))
+            hits.append(Hit(epoch=epoch, step=step, row=seat, start=first, stop=last))
     return hits, searched
+
+
+def _shown(
+    split: Split, pieces: Pieces, span: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return which tokens of a span some rows show: row, start and stop within it, int64."""
+    position = split.token_starts[pieces.shard] + pieces.start
+    starts = np.maximum(position, span[0])
+    stops = np.minimum(position + pieces.length, span[1])
+    inside = np.flatnonzero(starts < stops)
+    rows, starts, stops = pieces.row[inside], starts[inside], stops[inside]
+    # What a border of shards parts is one stretch: it begins where nothing before goes on.
+    begins = np.ones(len(rows), bool)
+    begins[1:] = (rows[1:] != rows[:-1]) | (starts[1:] != stops[:-1])
+    firsts = np.flatnonzero(begins)
+    lasts = np.append(firsts[1:], len(rows))[: len(firsts)] - 1
+    return rows[firsts], starts[firsts] - span[0], stops[lasts] - span[0]
 
 
 def _until(searched: Searched, stop: int | None) -> Searched:
