@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-import uvicorn
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
@@ -28,6 +27,7 @@ from tokenreel.view.page_files import page_files
 from tokenreel.view.serve import bound_socket
 from tokenreel.view.server import make_app
 from tokenreel.view.subject import subject_of
+from tokenreel.view.uvicorn_server import PageServer
 
 TOKEN = "t0ken"
 
@@ -178,8 +178,7 @@ class Served:
         self.socket = bound_socket("127.0.0.1", 0)
         self.port = self.socket.getsockname()[1]
         app = make_app(answers, token=TOKEN, host="127.0.0.1", port=self.port)
-        config = uvicorn.Config(app, log_config=None, lifespan="off", ws="none")
-        self.server = uvicorn.Server(config)
+        self.server = PageServer(app)
         self.thread = threading.Thread(target=self.server.run, args=([self.socket],))
 
     def __enter__(self) -> str:

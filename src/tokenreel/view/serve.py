@@ -9,8 +9,11 @@ import socket
 import sys
 import threading
 import webbrowser
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from html import escape
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from tokenreel.errors import ConfigError, MissingExtraError
 from tokenreel.view.answers import Answers
@@ -63,29 +66,43 @@ def serve(
     `fragment` is what stands behind # in it: the view to begin with.
     """
     try:
-        import uvicorn
+        import uvicorn  # noqa: F401
     except ImportError as error:
         raise MissingExtraError("uvicorn", extra="view", purpose="the viewer") from error
+    from tokenreel.view.uvicorn_server import PageServer
+
     token = secrets.token_urlsafe(TOKEN_BYTES)
-    with bound_socket(host, port) as listening:
+    with bound_socket(host, port) as listening, ExitStack() as at_end:
         number = listening.getsockname()[1]
         app = make_app(answers, token=token, host=host, port=number)
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            server_header=False,
-            proxy_headers=False,
-            ws="none",
-            timeout_graceful_shutdown=1,
-        )
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         address = address_of(host, number, token) + fragment
         announce(address)
         if open_browser and has_screen():
-            threading.Thread(target=_open, args=(address,), daemon=True).start()
-        uvicorn.Server(config).run(sockets=[listening])
+            with suppress(OSError):  # a full disk: the address was printed
+                door = at_end.enter_context(door_to(address))
+                threading.Thread(target=_open, args=(door,), daemon=True).start()
+        PageServer(app, at_end=at_end.close).run(sockets=[listening])
+
+
+@contextmanager
+def door_to(address: str) -> Iterator[str]:
+    """Make a file that leads to an address, and is gone at the end; yield its own address.
+
+    Every user of a machine sees the arguments of its programs, and reaches its loopback: a browser
+    that was started with the address would tell them the token. The file is read by its owner
+    alone.
+    """
+    target = escape(address, quote=True)
+    with NamedTemporaryFile("w", prefix="tokenreel-", suffix=".html", encoding="utf-8") as file:
+        file.write(
+            '<!doctype html><meta charset="utf-8"><title>tokenreel view</title>'
+            '<meta name="referrer" content="no-referrer">'
+            f'<meta http-equiv="refresh" content="0; url={target}">'
+            f'<p><a href="{target}">Open the page</a></p>\n'
+        )
+        file.flush()
+        yield Path(file.name).as_uri()
 
 
 def has_screen() -> bool:
