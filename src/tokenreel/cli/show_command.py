@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
 
-from tokenreel.builder.report import told_template
-from tokenreel.builder.report_files import REPORT_NOTE
 from tokenreel.canonical import canonical_json
 from tokenreel.cli.output import count, emit, facts_table, printable, size
 from tokenreel.cli.store_flags import add_open_options, open_options
@@ -26,6 +23,7 @@ from tokenreel.store.store import Store
 from tokenreel.text.tokenizers import Tokenizer
 from tokenreel.text.tokenizers.forced import decode_what_is_known
 from tokenreel.text.tokenizers.id_texts import IdTexts
+from tokenreel.view.store_pages import recorded_template
 
 BAR_WIDTH = 40
 HEAD_TOKENS = 64
@@ -54,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         shown = _document(store, split, args.document, tokenizer)
     facts = describe(store)
-    facts["chat_template"] = _template(store)
+    facts["chat_template"] = recorded_template(store)
     facts["head" if args.document is None else "document"] = shown
 
     def draw(console: Console) -> None:
@@ -121,13 +119,6 @@ def _draw_document(
         console.print(f"record: {escape(printable(told))}")
     if tokenizer is not None:
         draw_legend(console)
-
-
-def _template(store: Store) -> str | None:
-    """Return the chat template that a build recorded, with its arguments and date."""
-    note = store.manifest.notes.get(REPORT_NOTE) if store.manifest is not None else None
-    settings = note.get("settings") if isinstance(note, Mapping) else None
-    return told_template(settings) or None if isinstance(settings, Mapping) else None
 
 
 def _draw_split(console: Console, name: str, split: dict[str, Any]) -> None:

@@ -35,18 +35,17 @@ def store_facts(subject: Subject, number: int) -> dict[str, Any]:
         _split_facts(index, store[name], told["splits"][name])
         for index, name in enumerate(store.splits)
     ]
-    report = _report(store)
     return {
         "index": number,
         "title": store.path.absolute().name,
         "fingerprint": store.fingerprint,
         "facts": {name: told[name] for name in told if name not in ("splits", "tokenizer")}
-        | {"chat_template": _template(report)},
+        | {"chat_template": recorded_template(store)},
         "splits": splits,
         "lengths": splits[0]["lengths"],
         "samples": splits[0]["samples"],
         "tokenizer": _tokenizer(subject, number),
-        "report": report,
+        "report": _report(store),
     }
 
 
@@ -88,8 +87,9 @@ def _report(store: Store) -> dict[str, Any] | None:
     return dict(note) if isinstance(note, Mapping) else None
 
 
-def _template(report: Mapping[str, Any] | None) -> str | None:
-    settings = (report or {}).get("settings")
+def recorded_template(store: Store) -> str | None:
+    """Return the chat template that a build recorded, with its arguments and date."""
+    settings = (_report(store) or {}).get("settings")
     return told_template(settings) or None if isinstance(settings, Mapping) else None
 
 
