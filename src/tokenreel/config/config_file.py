@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 from xml.parsers import expat
 
-from tokenreel.config.yaml import parse_yaml
+from tokenreel.config.yaml import MAX_DEPTH, parse_yaml
 from tokenreel.errors import ConfigError, FormatError, NoFileError
 
 MAX_BYTES = 1 << 20
-MAX_DEPTH = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

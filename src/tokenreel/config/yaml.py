@@ -10,6 +10,8 @@ from typing import Any
 
 from tokenreel.errors import FormatError, MissingExtraError
 
+MAX_DEPTH = 64  # the time it takes to read a file grows with the square of its levels
+
 
 def parse_yaml(data: bytes, where: Path) -> dict[str, Any]:
     """Return the mapping that a YAML document is, or raise FormatError."""
@@ -19,13 +21,24 @@ def parse_yaml(data: bytes, where: Path) -> dict[str, Any]:
         raise MissingExtraError("pyyaml", extra="all", purpose=f"reading {where.name}") from error
 
     class Loader(yaml.SafeLoader):
-        """Without aliases, by which a few lines could stand for gigabytes."""
+        """Without aliases, by which a few lines could stand for gigabytes; MAX_DEPTH deep."""
+
+        num_levels = 0
 
         def compose_node(self, parent: Any, index: Any) -> Any:
+            line = self.peek_event().start_mark.line + 1
             if self.check_event(yaml.events.AliasEvent):
-                mark = self.peek_event().start_mark
-                raise FormatError(f"line {mark.line + 1} uses a YAML alias", where=where)
-            return super().compose_node(parent, index)
+                raise FormatError(f"line {line} uses a YAML alias", where=where)
+            self.num_levels += 1
+            if self.num_levels > MAX_DEPTH:
+                raise FormatError(
+                    f"line {line} is nested too deeply",
+                    where=where,
+                    expected=f"<= {MAX_DEPTH} levels",
+                )
+            made = super().compose_node(parent, index)
+            self.num_levels -= 1
+            return made
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             made = super().construct_mapping(node, deep=deep)
