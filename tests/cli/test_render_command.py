@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.text.chats.test_model_shapes import DOCS, train
 
+from tokenreel import build
 from tokenreel.cli.main import main
 
 CHATS = [
@@ -125,3 +127,94 @@ def test_wrong_use_is_told_with_what_was_expected(
 ) -> None:
     assert run(chats, "--tokenizer", tokenizer, "--template", "chatml", *words) == 2
     assert told in capsys.readouterr().err
+
+
+PREFERENCES = [
+    {"prompt": "2+2?", "chosen": "4", "rejected": "5", "[red]margin": 0.5},
+    {"prompt": "say", "answers": ["good", "best"], "scores": [1, 2]},
+    {"prompt": [{"role": "user", "content": "hi"}], "id": 7, "answer": "yo"},
+    {"question": "3+4=", "answer": "7"},
+]
+
+
+@pytest.fixture
+def preferences(tmp_path: Path) -> str:
+    path = tmp_path / "preferences.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in PREFERENCES))
+    return str(path)
+
+
+def test_answers_of_a_group_are_shown_one_by_one_with_their_labels_or_ranks(
+    preferences: str, tokenizer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (preferences, "--tokenizer", tokenizer, "--template", "chatml", "--pairs")
+    assert run(*words) == 0
+    asked = "◆<|im_start|>user\n2+2?◆<|im_end|>\n◆<|im_start|>assistant\n"
+    first, second = capsys.readouterr().out.split("answer, rejected:\n")
+    assert first.endswith(f"answer, preferred:\n{asked}⟦4◆<|im_end|>⟧\n\n")
+    assert second.startswith(f"{asked}⟦5◆<|im_end|>⟧\n")
+    assert "note: the field [red]margin, not kept" in second
+    assert run(*words, "--row", "2") == 0
+    first, second = capsys.readouterr().out.split("answer, rank 2 of 2:")
+    assert "answer, rank 1 of 2:" in first and "⟦best◆" in first and "⟦good◆" in second
+
+
+def test_a_group_in_json_is_the_document_that_a_build_stores(
+    preferences: str, tokenizer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--tokenizer", tokenizer, "--template", "chatml", "--pairs")
+    assert run(preferences, *words, "--row", "2", "--json") == 0
+    (shown,) = json.loads(capsys.readouterr().out)["documents"]
+    options: dict[str, Any] = {"tokenizer": tokenizer, "template": "chatml", "progress": False}
+    built = build(PREFERENCES[1:2], out=tmp_path / "s", pairs=True, **options)
+    stored = built.store["train"].document(0)
+    assert shown["ids"] == stored.tokens.tolist()
+    assert shown["weights"] == stored.loss_weights.tolist()
+    assert stored.turns is not None
+    second = int(stored.turns["start"][stored.turns["answer"] == 1][0])
+    assert shown["answers"] == [
+        {"role_of_answer": "rank 1 of 2", "start": 0, "stop": second},
+        {"role_of_answer": "rank 2 of 2", "start": second, "stop": len(stored.tokens)},
+    ]
+    pieces = [number for piece in shown["pieces"] for number in piece["ids"]]
+    assert pieces == shown["ids"]
+
+
+def test_prompts_are_shown_up_to_the_answer_with_the_rest_of_their_record(
+    preferences: str, tokenizer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (preferences, "--tokenizer", tokenizer, "--prompts")
+    assert run(*words, "--row", "3", "--template", "chatml") == 0
+    out = capsys.readouterr().out
+    assert "◆<|im_start|>user\nhi◆<|im_end|>\n◆<|im_start|>assistant\n" in out
+    assert " 0 trained" in out and 'record {"answer":"yo","id":7}' in out
+    assert run(*words, "--row", "4", "--text-key", "question") == 0
+    assert "jsonl:4 without a template: " in capsys.readouterr().out
+    assert run(*words, "--row", "4", "--text-key", "question", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["record"] == {"answer": "7"} and found["template"] is None
+    assert "".join(piece["text"] for piece in found["documents"][0]["pieces"]) == "3+4="
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        ((), 1, "build records of preferences with --pairs"),
+        (("--pairs", "--row", "3"), 1, "build prompts without answers with --prompts"),
+        (("--prompts", "--row", "3"), 1, "pass --chat for the one that fits the tokenizer"),
+        (("--prompts", "--row", "4"), 1, "name the field that holds the prompt with --text-key"),
+        (("--prompts", "--pairs"), 2, "prompts and pairs exclude each other"),
+        (("--pairs", "--policy", "each_answer"), 2, "an answer of a pair is one"),
+        (("--prompts", "--policy", "all"), 2, "--policy does not apply to prompts"),
+    ],
+)
+def test_records_of_another_kind_are_refused_in_flags(
+    preferences: str,
+    words: tuple[str, ...],
+    code: int,
+    told: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(preferences, "--tokenizer", "byte", *words) == code
+    said = capsys.readouterr().err
+    assert told in said and "=True" not in said

@@ -18,7 +18,7 @@ from tokenreel.rows.pieces import Pieces
 from tokenreel.rows.plan_cache import PlanCache, plan_cache
 from tokenreel.store.split import Split
 from tokenreel.store.store import Store
-from tokenreel.text.turns import LABELS
+from tokenreel.text.turns import roles_of_answers
 
 # The ways in which the kernel looks rows up, by the numbers that native/lookup.c gives them.
 BY_WINDOW, BY_DOCUMENT_WINDOW, BY_TABLE, BY_SEGMENT = range(4)
@@ -101,11 +101,9 @@ def _roles(documents: list[int], labels: list[int]) -> list[str]:
     >>> _roles([7, 7, 2, 2, 2], [1, 2, 0, 0, 0])
     ['preferred', 'rejected', 'rank 1 of 3', 'rank 2 of 3', 'rank 3 of 3']
     """
-    roles: list[str] = []
-    for _, group in groupby(zip(documents, labels, strict=True), key=lambda answer: answer[0]):
-        told = [LABELS[label] for _, label in group]  # "" where an answer has no label
-        roles += [name or f"rank {rank} of {len(told)}" for rank, name in enumerate(told, start=1)]
-    return roles
+    answers = zip(documents, labels, strict=True)
+    groups = groupby(answers, key=lambda answer: answer[0])
+    return [role for _, group in groups for role in roles_of_answers([label for _, label in group])]
 
 
 @runtime_checkable

@@ -23,7 +23,7 @@ that the table says where one answer ends and the next begins:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -41,6 +41,16 @@ TURN = np.dtype(
 MAX_ANSWERS = 256  # of a group: their numbers are bytes
 NO_LABEL, PREFERRED, REJECTED = range(3)
 LABELS = ("", "preferred", "rejected")
+
+
+def roles_of_answers(labels: Sequence[int]) -> list[str]:
+    """Return what each answer of a group is: its label in words or, without one, its rank.
+
+    >>> roles_of_answers([PREFERRED, REJECTED]), roles_of_answers([NO_LABEL, NO_LABEL])
+    (['preferred', 'rejected'], ['rank 1 of 2', 'rank 2 of 2'])
+    """
+    count = len(labels)
+    return [LABELS[label] or f"rank {rank} of {count}" for rank, label in enumerate(labels, 1)]
 
 
 def token_weights(turns: np.ndarray, num_tokens: int) -> np.ndarray:
