@@ -62,6 +62,7 @@ def test_a_cluster_is_found_or_named_and_gives_the_bytes_of_one_process(
         assert cluster.num_drivers() == before + 1
 
 
+@pytest.mark.soak
 def test_a_cluster_that_does_not_know_the_token_says_which_one_is_meant(
     cluster: Cluster, source: Path, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from tests.forked import Forks
 LOSS = re.compile(r"^step (\d+): loss ([\d.]+)$", re.MULTILINE)
 
 
+@pytest.mark.soak
 def test_dpo_on_packed_pairs_learns_and_padded_pairs_learn_the_same(
     tmp_path: Path, forks: Forks
 ) -> None:

@@ -144,6 +144,7 @@ def test_cut_connections_unavailable_servers_and_slow_bytes_change_no_batch(
     assert len(hub.account.failed) == 2 + 3 * OWN_TRIES + 1
 
 
+@pytest.mark.soak
 def test_a_failure_before_the_first_saved_state_skips_no_epoch(
     hub: Any, stream: Streaming, clean: dict[str, Any]
 ) -> None:

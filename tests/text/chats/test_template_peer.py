@@ -88,6 +88,7 @@ def test_a_difference_is_told_token_by_token_and_fails(
     assert {one["outcome"] for one in verdict["compared"]} >= {"differs", "apart"}
 
 
+@pytest.mark.soak
 def test_a_template_that_rewrites_earlier_answers_is_told_with_the_policy_and_is_no_fault(
     folders: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -99,6 +100,7 @@ def test_a_template_that_rewrites_earlier_answers_is_told_with_the_policy_and_is
     assert out.count("⟦") == 2 and "⟦<think>" in out.replace("◆", "")
 
 
+@pytest.mark.soak
 def test_without_a_tokenizer_for_transformers_the_reason_is_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -109,6 +111,7 @@ def test_without_a_tokenizer_for_transformers_the_reason_is_told(
     assert "no tokenizer that transformers could load (got 'nowhere')" in capsys.readouterr().err
 
 
+@pytest.mark.soak
 def test_a_folder_without_a_template_is_nothing_to_compare_with(
     bpe: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -276,7 +276,9 @@ def test_light_and_dark_follow_the_system_or_the_reader(page: Page) -> None:
     page.paint("light")
 
 
-@pytest.mark.parametrize("width", [390, 768, 1024])
+@pytest.mark.parametrize(
+    "width", [390, *(pytest.param(width, marks=pytest.mark.soak) for width in (768, 1024))]
+)
 def test_no_view_is_wider_than_its_window(page: Page, width: int) -> None:
     page.resize(width, 844, is_phone=width < 500)
     for fragment in (

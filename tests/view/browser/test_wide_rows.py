@@ -38,7 +38,13 @@ def wide(driver: Chrome, folder: Path) -> Iterator[Page]:
         yield page
 
 
-@pytest.mark.parametrize("fragment", ["step=3", "step=3&open=2"], ids=["closed", "open"])
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        pytest.param("step=3", id="closed", marks=pytest.mark.soak),
+        pytest.param("step=3&open=2", id="open"),
+    ],
+)
 def test_scrolling_keeps_the_page_small(wide: Page, fragment: str) -> None:
     wide.open(fragment)
     seen = wide.driver.execute_async_script(SCROLL, 100, 120)
