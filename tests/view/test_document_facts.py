@@ -12,6 +12,7 @@ from tests.view.looking import CHATS, EVERY_KIND, PAIRS, TEXTS, feed_of, opened,
 from tokenreel import Recipe, Source, StoreWriter, open_store
 from tokenreel.errors import ConfigError
 from tokenreel.feed.feed import Feed
+from tokenreel.view import showings
 from tokenreel.view.answers import Answers
 from tokenreel.view.row_facts import row_facts
 from tokenreel.view.showings import HITS_AT_ONCE, MANY_ROWS, where_facts
@@ -134,6 +135,19 @@ def test_a_document_of_thousands_of_rows_is_found_step_by_step(tmp_path: Path) -
     expected = [asdict(hit) for hit in feed.where("s", 1, stop_step=start)]
     key = ["step", "row", "start"]
     assert sorted(hits, key=lambda hit: [hit[name] for name in key]) == expected
+
+
+@pytest.mark.parametrize("kind", [kind for kind in EVERY_KIND if "foreign" not in kind])
+def test_rows_looked_for_step_by_step_are_those_of_the_inverse_order(
+    stores: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed = feed_of(stores, kind, steps=12)
+    expected = [feed.where("s", document) for document in range(12)]
+    monkeypatch.setattr(showings, "MANY_ROWS", 0)
+    for document in range(12):
+        hits = where_facts(subject(feed), 0, document)["hits"]
+        assert hits == [asdict(hit) for hit in expected[document]]
+    assert any(expected)
 
 
 @pytest.mark.parametrize("path", ["api/document/0/60", "api/where/0/60", "api/document/2/0"])

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.view.looking import TEXTS, opened
 
-from tokenreel import Provenance, StoreWriter
-from tokenreel.errors import ConfigError
+from tokenreel import Provenance, StoreWriter, open_store
+from tokenreel.errors import ConfigError, DamageError
+from tokenreel.store.origins import ORIGIN
 from tokenreel.view import find_documents as searching
+from tokenreel.view import place_search
 from tokenreel.view.answers import Answers
 from tokenreel.view.find_documents import MOST_FOUND
 
@@ -64,6 +71,106 @@ def test_a_place_is_found_by_the_end_of_its_path_alone(tmp_path: Path) -> None:
     assert [hit["document"] for hit in search(answers, "1/web.jsonl:8")] == [7]
     assert [hit["document"] for hit in search(answers, "0/web.jsonl")] == list(range(0, 40, 2))
     assert [hit["document"] for hit in search(answers, "web.jsonl:8")] == [7]
+
+
+NAMES = st.text("ab/.", min_size=1, max_size=4) | st.sampled_from(["ü", "a:1", "b/a:1", "x/ü"])
+
+
+def is_asked(place: Provenance, text: str) -> bool:
+    """Tell whether a place is one that is searched for, by strings."""
+
+    def names(asked: str) -> bool:
+        file = place.file or ""
+        return file == asked or file.endswith("/" + asked.lstrip("/"))
+
+    file, _, line = text.rpartition(":")
+    is_line = line.isascii() and line.isdigit() and file != ""
+    return (
+        place.id == text
+        or (place.file is not None and names(text))
+        or (place.file is not None and is_line and names(file) and place.line == int(line))
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    places=st.lists(
+        st.builds(
+            Provenance,
+            file=st.none() | NAMES,
+            row=st.none() | st.integers(0, 2),
+            id=st.none() | NAMES,
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    asked=NAMES | st.builds("{}:{}".format, NAMES, st.integers(0, 3)),
+    compared=st.integers(1, 40),
+)
+def test_places_are_found_as_by_comparing_their_strings(
+    places: list[Provenance], asked: str, compared: int
+) -> None:
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(place_search, "COMPARED_BYTES", compared)
+        with StoreWriter(f"{folder}/s", vocab_size=9, provenance=True, shard_bytes=8) as writer:
+            for place in places:
+                writer.add([1, 2], provenance=place)
+        shards = open_store(f"{folder}/s")["train"].shards
+        found, before = [], 0
+        for shard in shards:
+            entries = place_search.entries_from(shard, place_search.asked_place(asked))
+            found += [before + entry for some in entries for entry in some.tolist()]
+            before += shard.num_documents or 0
+    assert found == [number for number, place in enumerate(places) if is_asked(place, asked)]
+
+
+def test_a_search_by_an_id_that_all_documents_have_is_quick(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path / "s", vocab_size=300, provenance=True) as writer:
+        for number in range(60_000):
+            writer.add([1], provenance=Provenance(file="f.jsonl", row=number, id="dup"))
+    answers = opened(tmp_path / "s")
+    begin = time.process_time()
+    assert len(search(answers, "dup")) == MOST_FOUND
+    assert time.process_time() - begin < 0.5
+
+
+def test_a_search_among_documents_of_a_file_each_is_quick(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path / "s", vocab_size=300, provenance=True) as writer:
+        for number in range(40_000):
+            writer.add([1], provenance=Provenance(file=f"f{number}.txt", row=0))
+    answers = opened(tmp_path / "s")
+    begin = time.process_time()
+    assert [hit["document"] for hit in search(answers, "f7.txt:1")] == [7]
+    assert time.process_time() - begin < 0.8
+
+
+def test_who_leaves_a_search_of_places_ends_it(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(searching, "PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr(place_search, "COMPARED_BYTES", 100)
+    with StoreWriter(tmp_path / "s", vocab_size=9, provenance=True) as writer:
+        for number in range(500):
+            writer.add([1], provenance=Provenance(file="f.jsonl", row=number))
+    answers = opened(tmp_path / "s")
+    found = answers.search([("q", "g.jsonl:7")])
+    assert [next(found) for _ in range(10)] == [{"progress": 0.0}] * 10
+    with pytest.raises(ConfigError, match="text cannot be searched without a tokenizer"):
+        list(found)  # which is known when all places were compared
+
+
+@pytest.mark.parametrize("field", ["id", "file"])
+@pytest.mark.parametrize("offset", [0, 40, 2**32 - 2])
+def test_a_place_that_is_damaged_is_told(tmp_path: Path, field: str, offset: int) -> None:
+    with StoreWriter(tmp_path / "s", vocab_size=9, provenance=True) as writer:
+        for number in range(3):
+            writer.add([1], provenance=Provenance(file="f", row=number, id=f"id {number}"))
+    (file,) = (tmp_path / "s").rglob("*.origins")
+    (strings,) = (tmp_path / "s").rglob("*.strings")
+    records = np.fromfile(file, ORIGIN)
+    records[field][1] = offset
+    records.tofile(file)
+    strings.write_bytes(b"\xff" * strings.stat().st_size)
+    with pytest.raises(DamageError, match="points past the end"):
+        list(opened(tmp_path / "s").search([("q", "id 2")]))
 
 
 def test_text_is_found_in_any_case_with_its_token_and_surroundings(recipe: Path) -> None:

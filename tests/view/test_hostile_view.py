@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.chrome.options import Options
@@ -24,9 +23,10 @@ from tests.view.looking import Raw, ask_raw, opened, write_recipe
 from tests.view.test_server import TOKEN, Served
 
 from tokenreel import Provenance, StoreWriter, open_store
-from tokenreel.text.turns import TURN
+from tokenreel.view import uvicorn_server
 from tokenreel.view.answers import Answers
 from tokenreel.view.export import export_page
+from tokenreel.view.serve import door_to
 from tokenreel.view.server import make_app
 from tokenreel.view.subject import subject_of
 
@@ -95,6 +95,14 @@ def test_odd_requests_are_refused_and_tell_nothing(
         assert answer.startswith(b"HTTP/1.1 %d" % (status or 400))
 
 
+@pytest.mark.parametrize("target", [b"*", b"?x", b"t0ken/", b"x/t0ken/api/target"])
+def test_a_request_without_a_path_is_refused_in_words(address: str, target: bytes) -> None:
+    answer = send(address, b"GET " + target + b" HTTP/1.1\r\n" + OWN + END)
+    assert answer.split(b" ")[1] == b"404"
+    assert b"content-security-policy" in answer
+    assert json.loads(answer.split(b"\r\n\r\n")[1])["error"]["what"] == "there is nothing here"
+
+
 @pytest.mark.parametrize(
     "header",
     [
@@ -106,6 +114,7 @@ def test_odd_requests_are_refused_and_tell_nothing(
         b"Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: script\r\n",
         b"Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: image\r\n",
         b"X-Forwarded-Host: 127.0.0.1:PORT\r\nOrigin: https://evil.example\r\n",
+        b"X-Forwarded-Proto: https\r\nOrigin: https://127.0.0.1:PORT\r\n",
     ],
 )
 def test_a_page_of_another_origin_learns_nothing_even_with_the_token(
@@ -237,52 +246,45 @@ def test_requests_that_never_end_do_not_keep_others_waiting(address: str) -> Non
             line.close()
 
 
-TOKENIZERS: list[dict[str, Any]] = [
-    {"control_ids": {"a": True}},
-    {"control_ids": [1]},
-    {"name": {"a": 1}, "control_ids": {"x": [1]}},
-    {"fingerprint": 5, "name": 5},
-    {"kind": ["byte"], "name": [], "fingerprint": "z"},
-    {"name": "a\0b", "fingerprint": "z"},
-    {"name": "/etc/passwd", "fingerprint": "z"},
-    {"control_ids": {MARKUP: 5}, "fingerprint": {}},
-]
-REPORTS: list[Any] = [
-    5,
-    [1],
-    {"settings": 5},
-    {"settings": {"template": {"a": 1}, "chat": True}},
-    {"splits": "x", "skipped": [1], "files": {"a": 1}},
-    {"__proto__": {"x": 1}, "constructor": MARKUP},
-]
+BEGUN = b"GET /t0ken/api/target HTTP/1.1\r\nHost: 127"
 
 
-def test_a_manifest_may_say_anything_of_its_tokenizer_and_its_build(tmp_path: Path) -> None:
-    cases = [(item, None) for item in TOKENIZERS] + [(None, item) for item in REPORTS]
-    for number, (tokenizer, report) in enumerate(cases):
-        path = tmp_path / f"s{number}"
-        with StoreWriter(path, vocab_size=300, tokenizer=tokenizer) as writer:
-            writer.add([1, 2, 5])
-            if report is not None:
-                writer.notes["report"] = report
-        answers = opened(path)
-        for question in ("api/target", "api/store/0", "api/store/0/0/document/0"):
-            assert ask(answers, question).status == 200, (tokenizer, report, question)
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"",
+        BEGUN,
+        b"GET /t0ken/api/target HTTP/1.1\r\n" + OWN + b"\r\n" + BEGUN,
+        b"GET /t0ken/api/target HTTP/1.1\r\n" + OWN + b"Content-Length: 5\r\n\r\na",
+    ],
+    ids=["nothing", "half a request", "half of the second", "half a body"],
+)
+def test_a_request_that_never_ends_is_cut(
+    address: str, monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    monkeypatch.setattr(uvicorn_server, "REQUEST_SECONDS", 0.3)
+    port = int(address.split(":")[2].split("/")[0])
+    with socket.create_connection(("127.0.0.1", port)) as line:
+        line.settimeout(4)  # before an idle line is closed by itself
+        line.sendall(begun.replace(b"PORT", str(port).encode()))
+        while line.recv(65_536):
+            pass
 
 
-def test_damaged_turns_are_an_error_and_not_a_crash(tmp_path: Path) -> None:
-    turns = np.zeros(1, TURN)
-    turns["length"], turns["weight"] = 40, 1
-    with StoreWriter(tmp_path / "s", vocab_size=9, turns=True) as writer:
-        writer.add([1] * 40, turns=turns)
-    file = next((tmp_path / "s").rglob("*.turns"))
-    for name, value in (("weight", np.nan), ("length", 2**32 - 1), ("start", 2**63), ("role", 99)):
-        damaged = turns.copy()
-        damaged[name] = value
-        damaged.tofile(file)
-        answer = ask(tmp_path / "s", "api/store/0/0/document/0")
-        assert answer.status in (200, 500)
-        assert "viewer failed" not in answer.body.decode()
+def test_an_answer_that_takes_longer_than_a_request_may_is_not_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uvicorn_server, "REQUEST_SECONDS", 0.05)
+    with StoreWriter(tmp_path / "s", vocab_size=300) as writer:
+        for _ in range(400):
+            writer.add(list(b"nothing to find here " * 40))
+    store = open_store(tmp_path / "s")
+    answers = Answers([subject_of(store, title="s", tokenizer="byte", force_tokenizer=True)])
+    with Served(answers) as address:
+        begin = time.monotonic()
+        lines = httpx.get(f"{address}api/search", params={"q": "elsewhere"}).text.splitlines()
+        assert time.monotonic() - begin > 3 * uvicorn_server.REQUEST_SECONDS
+    assert json.loads(lines[-1]) == {"done": True, "found": 0, "more": False}
 
 
 @pytest.fixture(scope="module")
@@ -458,4 +460,14 @@ def test_a_foreign_name_that_leads_here_is_refused_in_a_real_browser(
         text = driver.execute_script("return document.body.textContent")
         assert json.loads(text)["error"]["what"] == "this address is not served here"
         assert driver.execute_script("return document.scripts.length") == 0
+    driver.get_log("browser")
+
+
+def test_the_file_that_the_browser_opens_leads_to_the_page(driver: Chrome, recipe: Path) -> None:
+    with serving(opened(recipe)) as served, door_to(f"{served.address}#step=3") as door:
+        driver.get(door)
+        page = Page(driver, served)
+        page.wait("return document.querySelector('.chip')")
+        assert driver.current_url == f"{served.address}#view=batch&step=3"
+        assert page.js("return document.referrer") == ""
     driver.get_log("browser")

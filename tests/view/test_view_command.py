@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx
@@ -16,7 +17,7 @@ from tests.view.looking import write_recipe
 
 from tokenreel.cli.main import main
 from tokenreel.view.guards import HEADERS
-from tokenreel.view.serve import address_of, bound_socket
+from tokenreel.view.serve import address_of, bound_socket, door_to
 
 
 def test_a_page_is_served_until_it_is_interrupted(recipe: Path) -> None:
@@ -53,6 +54,45 @@ def test_a_page_is_served_until_it_is_interrupted(recipe: Path) -> None:
     forward, *rest = err.splitlines()
     assert f"ssh -L {httpx.URL(page).port}:127.0.0.1:{httpx.URL(page).port}" in forward
     assert rest == ["Ctrl-C ends it", "interrupted"]
+
+
+def test_the_browser_is_led_to_the_page_by_a_file_that_its_user_alone_reads(
+    recipe: Path, tmp_path: Path
+) -> None:
+    """Other users of the machine see the arguments of the browser, and reach its loopback."""
+    browser, seen = tmp_path / "browser", tmp_path / "seen"
+    file = "$(echo $1 | sed s,^file://,,)"
+    told = f'echo "$@"; stat -c %a "{file}"; cat "{file}"'
+    browser.write_text(f"#!/bin/sh\n({told}) > {seen}.part\nmv {seen}.part {seen}\n")
+    browser.chmod(0o755)
+    with subprocess.Popen(
+        [sys.executable, "-m", "tokenreel", "view", str(recipe), "--step", "7"],
+        env={**os.environ, "BROWSER": str(browser), "DISPLAY": ":9"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as served:
+        assert served.stdout is not None
+        address = served.stdout.readline().strip()
+        stop = time.monotonic() + 10
+        while not seen.exists() and time.monotonic() < stop:
+            time.sleep(0.05)
+        served.terminate()
+    arguments, mode, page = seen.read_text().split("\n", 2)
+    token = httpx.URL(address).path.strip("/")
+    assert len(token) >= 22
+    assert token not in arguments
+    assert mode == "600"
+    assert f'url={address}"' in page
+    assert not Path(arguments.removeprefix("file://")).exists()
+
+
+def test_a_file_that_leads_to_an_address_says_nothing_but_that() -> None:
+    with door_to('http://127.0.0.1:1/t/#"><script>') as door:
+        file = Path(httpx.URL(door).path)
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert "url=http://127.0.0.1:1/t/#&quot;&gt;&lt;script&gt;" in file.read_text()
+    assert not file.exists()
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str, code: int = 2) -> str:
