@@ -11,10 +11,14 @@ import pytest
 import torch
 from tests.adapters.tiny_model import TinyModel, segmented
 from tests.builder.test_pairs import preferences
+from tests.dropin.making import config
 
 import tokenreel
 import tokenreel.jax
 from tokenreel import Feed, Recipe, Source
+from tokenreel.dropin import GPTDataLoader, MemoryMappedDataset
+from tokenreel.dropin.caches.cache_parts import open_shards
+from tokenreel.dropin.mapped.prepare import prepare
 from tokenreel.errors import ConfigError
 from tokenreel.grain import FeedSource
 from tokenreel.torch import (
@@ -148,3 +152,17 @@ def test_an_evaluation_over_prompts_is_refused_with_the_reason(stores: Path) -> 
             evaluate(model, asked, forward=segmented)
         with pytest.raises(ConfigError, match=r"'prompts' .*no token of them is a label"):
             tokenreel.jax.evaluate(lambda batch: batch["labels"], asked)
+
+
+def test_drop_ins_that_read_tokens_as_text_refuse_stores_of_answers(stores: Path) -> None:
+    readers: list[Callable[[Path], object]] = [
+        lambda path: GPTDataLoader(config(), None, path),
+        lambda path: MemoryMappedDataset(path, 8, "*.bin"),
+        lambda path: MemoryMappedDataset(path / "train", 8, "*.bin"),
+        lambda path: open_shards(path / "train"),
+        prepare,
+    ]
+    for read in readers:
+        assert read(stores / "windows")
+        with pytest.raises(ConfigError, match=r"rejected ones would be trained as text.*pairs"):
+            read(stores / "pairs")

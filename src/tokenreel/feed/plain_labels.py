@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 from tokenreel.errors import ConfigError
 from tokenreel.feed.recipe import Recipe
 from tokenreel.rows.kinds import KINDS
+from tokenreel.store.store import Store
 
 # What a loss over all labels does with answers: it counts the other rows alone, or them like text.
 OfAnswers = Literal["left_out", "as_text"]
@@ -47,6 +48,19 @@ def refuse_prompts(recipe: Recipe) -> None:
                 remedy="have a model answer them, as examples/grpo_loop.py does, or build a store "
                 "of chats for prompts with answers",
             )
+
+
+def without_answers(store: Store) -> Store:
+    """Return the store, for those who read its tokens as text; ConfigError if it holds answers."""
+    if any(split.has_groups for split in store.splits.values()):
+        raise ConfigError(
+            "the store holds groups of answers: rejected ones would be trained as text",
+            where=store.path,
+            expected="a store of documents or chats",
+            remedy='show it with rows="pairs" (examples/dpo_pairs.py), or build a store of the '
+            "preferred answers alone",
+        )
+    return store
 
 
 def check_answers(batch: Mapping[str, Any], answers: OfAnswers | None) -> None:

@@ -19,6 +19,7 @@ from tokenreel.errors import (
     MissingFileError,
     differing_fields,
 )
+from tokenreel.feed.plain_labels import without_answers
 from tokenreel.layouts.cache_pretrain import META_NAME
 from tokenreel.layouts.cache_sft import (
     INDEX_DTYPE,
@@ -71,7 +72,7 @@ def open_shards(shards_dir: str | Path) -> Split:
 def _open_around(folder: Path) -> Store:
     parent = folder.parent
     if (parent / MANIFEST_NAME).is_file():
-        return open_store(parent, layout="native")
+        return without_answers(open_store(parent, layout="native"))
     if (parent / META_NAME).is_file():
         declared = read_metadata(parent).dtype is not None
         return open_store(parent, layout="cache-pretrain", dtype=None if declared else "uint16")

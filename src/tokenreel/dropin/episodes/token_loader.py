@@ -22,6 +22,7 @@ from tokenreel.dropin.shard_windows import one_piece_each
 from tokenreel.dropin.tokenizer_facts import check_ids, vocab_size_of
 from tokenreel.dropin.torch_rows import on_device
 from tokenreel.errors import ConfigError
+from tokenreel.feed.plain_labels import without_answers
 from tokenreel.layouts.open_store import open_store
 from tokenreel.rows.ranges import token_pieces
 from tokenreel.seeds import derive_key
@@ -45,7 +46,8 @@ class GPTDataLoader:
     ) -> None:
         self.settings = settings_of(config, epoch_seed=epoch_seed)
         self._vocab_size = vocab_size_of(tokenizer)
-        self._store = open_store(dataset_dir, dtype=dtype, vocab_size=self._vocab_size)
+        store = open_store(dataset_dir, dtype=dtype, vocab_size=self._vocab_size)
+        self._store = without_answers(store)
         self._drawn: dict[str, int] = {}
         self._windows: dict[str, _RandomWindows] = {}
         self._windows_of("train")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenreel.dropin.mapped.token_files import open_flat_files
+from tokenreel.feed.plain_labels import without_answers
 from tokenreel.inspect.verify import check_foreign_ids
 from tokenreel.layouts import flat
 from tokenreel.layouts.open_store import LAYOUTS, open_store
@@ -58,7 +59,8 @@ def _open(
     layout = next((module for module in LAYOUTS if module.fits(path) is None), None)
     pattern = flat.own_pattern(path, file_pattern) if layout is flat and path.is_dir() else None
     if pattern is None:
-        return open_store(path, dtype=dtype, vocab_size=vocab_size, file_pattern=file_pattern)
+        store = open_store(path, dtype=dtype, vocab_size=vocab_size, file_pattern=file_pattern)
+        return without_answers(store)
     check_vocab_size(vocab_size)
     return open_flat_files(path, pattern, dtype=dtype, vocab_size=vocab_size)
 

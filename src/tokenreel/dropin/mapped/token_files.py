@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tokenreel.config.paths import usable_path
 from tokenreel.errors import NoFileError, NoStoreError
+from tokenreel.feed.plain_labels import without_answers
 from tokenreel.layouts.flat import open_files
 from tokenreel.layouts.listing import SPLIT_NAMES
 from tokenreel.layouts.metadata import read_metadata
@@ -58,7 +59,7 @@ def _native(folder: Path, file_pattern: str) -> tuple[Store, Split] | None:
                     expected="*.bin",
                     actual=repr(file_pattern),
                 )
-            store = open_store(root, layout="native")
+            store = without_answers(open_store(root, layout="native"))
             return store, _by_path(store[name])
     return None
 
