@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -238,3 +239,27 @@ def test_a_forked_process_is_told_to_begin_a_stream_of_its_own(feed: Feed) -> No
         os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
     assert equal(next(stream), feed.batch(1))
+
+
+def test_a_stream_in_a_cycle_is_collected_without_waiting_for_its_threads() -> None:
+    """The collector may run where a thread is being started: to wait for one there never ends."""
+    may_end, has_begun = threading.Event(), threading.Event()
+
+    def make(number: int) -> int:
+        if number:
+            has_begun.set()
+            may_end.wait(20)
+        return number
+
+    stream = make_ahead(make, count(), depth=1)
+    assert next(stream) == 0
+    has_begun.wait(20)
+    cycle: list[object] = [stream]
+    cycle.append(cycle)
+    giving_up = threading.Timer(10, may_end.set)
+    giving_up.start()
+    del stream, cycle
+    gc.collect()
+    assert not may_end.is_set()
+    giving_up.cancel()
+    may_end.set()

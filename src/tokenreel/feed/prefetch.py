@@ -3,20 +3,28 @@
 Threads compute ahead (making a batch releases the GIL); at most `depth` batches wait.
 What the consumer has taken is all the state there is: a restored stream starts at its
 step, whatever was waiting.
+
+A stream that is closed, or let go of, waits for its threads. One that the garbage collector finds
+in a cycle does not: the collector may run in the middle of anything, also where a thread is being
+started and holds the lock that waiting for a thread needs (before Python 3.13). Its threads end
+with the batch that they are making, in memory that they hold.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tokenreel.errors import ConfigError
 
 MOST_THREADS = 256
+_running = threading.local()  # is_collecting: the garbage collector runs in this thread
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 
@@ -33,7 +41,7 @@ def make_ahead(
         yield from map(make, items)
         return
     # Kept here: when the interpreter ends, modules lose their names before this generator ends.
-    process, is_finalizing = os.getpid(), sys.is_finalizing
+    process, is_finalizing, running = os.getpid(), sys.is_finalizing, _running
     waiting: deque[Future[Made]] = deque()
     pool = ThreadPoolExecutor(threads, thread_name_prefix="tokenreel-feed")
     try:
@@ -47,7 +55,15 @@ def make_ahead(
             _check_process(process)
     finally:
         if not is_finalizing():  # else the interpreter has joined the threads already
-            pool.shutdown(wait=True, cancel_futures=True)
+            is_collected = getattr(running, "is_collecting", False)
+            pool.shutdown(wait=not is_collected, cancel_futures=True)
+
+
+def _note_collection(phase: str, info: dict[str, Any]) -> None:
+    _running.is_collecting = phase == "start"
+
+
+gc.callbacks.append(_note_collection)
 
 
 def checked_threads(threads: int) -> int:
