@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tokenreel.text.tokenizers.id_texts import MOST_IDS, IdTexts
 from tokenreel.text.tokenizers.tokenizer import ReferencedTokenizer
+from tokenreel.text.tokenizers.tokenizer_protocol import Encoded
 
 KINDS = ["bpe", "bpe_split", "bpe_words", "bpe_sentencepiece_style", "unigram", "wordpiece"]
 KINDS += ["sp_trained", "sp_unigram", "sp_user_defined", "tiktoken", "byte"]
@@ -74,3 +78,33 @@ def test_no_character_reaches_over_a_beginning_or_a_control_id(open_kind: Open) 
 
 def test_ids_that_the_tokenizer_lacks_are_numbers(open_kind: Open) -> None:
     assert IdTexts(open_kind("bpe")).of([10**6]) == ["⟨1000000⟩"]
+
+
+class Endless:
+    """A tokenizer whose ids 0 to 9 are long and end in half a character; 10 is half a character."""
+
+    vocab_size, fingerprint = 12, "endless"
+    control_ids: ClassVar[dict[str, int]] = {"half \ufffd": 11}
+
+    def encode_batch(self, texts: Sequence[str]) -> Encoded:
+        raise NotImplementedError
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        numbers = np.asarray(ids).tolist()
+        return "".join("\ufffd" if n == 10 else f"{n}" * 100_000 + "\ufffd" for n in numbers)
+
+
+def test_long_ids_are_kept_once_however_often_they_come() -> None:
+    texts = IdTexts(Endless())
+    tracemalloc.start()
+    found = texts.of([5, 10, 6, 10, 10, 6] * 500)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3_000_000
+    assert found[0] == "5" * 100_000 + "\ufffd"
+    assert found[1:3] == ["\ufffd", "6" * 100_000 + "\ufffd"]
+    assert found[3:5] == [None, "\ufffd\ufffd"]
+
+
+def test_the_name_of_a_control_id_is_joined_with_nothing() -> None:
+    assert IdTexts(Endless()).of([11, 10, 11]) == ["half \ufffd", "\ufffd", "half \ufffd"]

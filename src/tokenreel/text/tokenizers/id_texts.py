@@ -16,6 +16,9 @@ REPLACEMENT = "\ufffd"  # what half a character is decoded to
 # Ids that are decoded together: three that end a character whose beginning is missing, and the four
 # of a whole one. So from the middle of a text on all is as from its beginning, after as many ids.
 MOST_IDS = 8
+# Characters of an id that may be joined with others: each join is a new text, so ids of a megabyte,
+# which only a hostile vocabulary has, would fill the memory. Vocabularies in use have up to 128.
+LONGEST_PART = 256
 MOST_KEPT = 1 << 20  # texts of ids; vocabularies are smaller, ids of damaged files may not be
 
 
@@ -43,11 +46,12 @@ class IdTexts:
         texts: list[str | None] = []
         held: list[int] = []
         for place, number in enumerate(ids):
-            if held and (place in begins or number in self.control_names):
+            text = self._alone(number)
+            is_whole = len(text) > LONGEST_PART or number in self.control_names
+            if held and (is_whole or place in begins):
                 texts[-1] = self._joined(held)
                 held = []
-            text = self._alone(number)
-            if held or text.endswith(REPLACEMENT):
+            if held or (text.endswith(REPLACEMENT) and not is_whole):
                 held.append(number)
                 text = self._joined(held)
                 if text.endswith(REPLACEMENT) and len(held) < MOST_IDS and place + 1 < len(ids):
