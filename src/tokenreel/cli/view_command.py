@@ -22,9 +22,11 @@ from tokenreel.view.subject import Subject, open_subjects
 MAX_PORT = 65_535
 EPILOG = """\
 The page is served to this machine alone, at an address that nobody guesses; nothing is sent
-elsewhere, and nothing is changed. Of two targets --set is for the second: "tokenreel view r.toml
-r.toml --set seed=3" shows what another seed changes. With --export one view becomes a file that
-needs no server: a step of a recipe, a store with samples, what differs between two."""
+elsewhere, and nothing is changed. The browser opens a temporary file that you alone can read, and
+that leads to the address; a browser that may read no such file (a snap) needs the printed one. Of
+two targets --set is for the second: "tokenreel view r.toml r.toml --set seed=3" shows what another
+seed changes. With --export one view becomes a file that needs no server: a step of a recipe, a
+store with samples, what differs between two."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
