@@ -14,6 +14,7 @@ from tokenreel.view.guards import App
 from tokenreel.view.subject import Subject, open_subjects, subject_of
 
 HOSTILE = '</script><script>alert(1)</script> <img src=x onerror="alert(2)"> \x1b[31m <|im_end|>'
+MARKUP = "</script><script>window.ran=1</script><img src=x onerror='window.ran=2'>"
 TEXTS = [
     f"Story {n}. " + "Ein kühler Tag — naïve 東京 🙂. " * (n % 7) + (HOSTILE if n == 3 else "")
     for n in range(60)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.view.looking import opened, write_recipe
-from tests.view.test_hostile_view import MARKUP, PARTS, ask
+from tests.view.looking import MARKUP, opened, write_recipe
+from tests.view.test_hostile_requests import PARTS, ask
 
 from tokenreel import Provenance, StoreWriter
 from tokenreel.text.turns import TURN
