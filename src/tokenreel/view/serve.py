@@ -94,7 +94,10 @@ def door_to(address: str) -> Iterator[str]:
     alone.
     """
     target = escape(address, quote=True)
-    with NamedTemporaryFile("w", prefix="tokenreel-", suffix=".html", encoding="utf-8") as file:
+    file = NamedTemporaryFile(  # noqa: SIM115 (closed below, where that may fail)
+        "w", prefix="tokenreel-", suffix=".html", encoding="utf-8"
+    )
+    try:
         file.write(
             '<!doctype html><meta charset="utf-8"><title>tokenreel view</title>'
             '<meta name="referrer" content="no-referrer">'
@@ -103,6 +106,9 @@ def door_to(address: str) -> Iterator[str]:
         )
         file.flush()
         yield Path(file.name).as_uri()
+    finally:
+        with suppress(OSError):  # systems clear their temporary folder now and then
+            file.close()
 
 
 def has_screen() -> bool:
