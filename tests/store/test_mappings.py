@@ -78,6 +78,15 @@ def test_what_was_kept_last_stays_though_it_is_too_much_by_itself() -> None:
     assert keeper.gone == [{"large"}, {"small"}]
 
 
+def test_half_of_what_is_kept_is_let_go_until_there_is_no_half() -> None:
+    held, keeper = Mappings(), Keeper()
+    for name in "abcd":
+        held.keep(keeper, name)
+    assert held.shrink() and keeper.gone == [{"a", "b"}]
+    assert held.shrink() and keeper.gone == [{"a", "b"}, {"c"}]
+    assert not held.shrink() and len(keeper.gone) == 2
+
+
 @pytest.mark.parametrize(("said", "limit"), [("1000", 500), ("no number", 32_765), (None, 32_765)])
 def test_half_of_what_the_system_allows_is_kept_or_of_what_is_usual_where_it_does_not_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str | None, limit: int

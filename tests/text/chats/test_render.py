@@ -473,3 +473,9 @@ def test_an_answer_that_cannot_be_found_is_an_error_with_its_place(byte: Tokeniz
     chat = replace(read_chat({"prompt": "Two?", "completion": "FOUR"}), provenance=PLACE)
     with pytest.raises(InputError, match=r"c\.jsonl:3: message 2: the place where an answer"):
         render([chat], LOUD, tokenizer=Lowering(byte, melting="\nF"))
+
+
+def test_a_prompt_needs_the_control_tokens_of_its_template(byte: Tokenizer) -> None:
+    foreign = replace(CHATML, end=(Control(control="<|nowhere|>"),))
+    with pytest.raises(ConfigError, match=r"the tokenizer has no control token '<\|nowhere\|>'"):
+        render_prompt([Message(role="user", content="hi")], foreign, tokenizer=byte)
