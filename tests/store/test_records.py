@@ -89,6 +89,9 @@ def test_a_document_on_several_shards_has_its_record_once(tmp_path: Path) -> Non
         writer.add(range(50), record={"answer": 50})
         writer.add([1], record={"answer": 1})
     assert read(tmp_path / "s") == [{"answer": 50}, {"answer": 1}]
+    objects = [file.read_bytes() for file in sorted((tmp_path / "s/train").glob("*.objects"))]
+    assert list(filter(None, objects)) == [b'{"answer":50}', b'{"answer":1}']
+    assert len(objects) > 2
     assert verify_store(tmp_path / "s").ok
     convert(tmp_path / "s", tmp_path / "t")
     assert read(tmp_path / "t") == [{"answer": 50}, {"answer": 1}]
