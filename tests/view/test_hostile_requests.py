@@ -264,7 +264,7 @@ def test_an_answer_that_takes_longer_than_a_request_may_is_not_cut(
 ) -> None:
     monkeypatch.setattr(uvicorn_server, "REQUEST_SECONDS", 0.05)
     with StoreWriter(tmp_path / "s", vocab_size=300) as writer:
-        for _ in range(400):
+        for _ in range(1500):
             writer.add(list(b"nothing to find here " * 40))
     store = open_store(tmp_path / "s")
     answers = Answers([subject_of(store, title="s", tokenizer="byte", force_tokenizer=True)])
