@@ -26,7 +26,7 @@ RUN = [
     and any(block.kind in ("python", "sh") for block in blocks_of(DOCS / page))
 ]
 # A page of its own takes longer than all the others: importing what it is about.
-SLOW = {"how-to/trainer.md", "how-to/lightning.md"}
+SLOW = {"how-to/trainer.md", "how-to/lightning.md", "how-to/compare-runs.md"}
 LINK = re.compile(r"!?\[[^\]]*\]\((?!https?:|#)([^)\s#]+)(?:#([^)\s]+))?\)")
 INLINE = re.compile(r"`tokenreel ([a-z-]+)([^`]*)`")
 TOLD = ("how-to/", "understand/", "from-nanogpt.md")

@@ -53,6 +53,7 @@ def told(printed: str) -> dict[int, dict[str, object]]:
     return {line["step"]: line for line in map(json.loads, printed.splitlines())}
 
 
+@pytest.mark.soak
 def test_each_group_of_rows_asks_one_prompt(sums: Path, tmp_path: Path, forks: Forks) -> None:
     [one] = launch(forks, sums, tmp_path, ranks=1, steps=3)
     for line in told(one.finish()).values():

@@ -46,6 +46,7 @@ def test_the_rows_of_a_step_stand_side_by_side_from_the_first_difference(pair: P
             assert chosen == [pair.chip_text(part["texts"][row["first_slot"]])]
 
 
+@pytest.mark.soak
 def test_each_of_the_two_has_its_own_batch(pair: Page) -> None:
     pair.open("view=batch&step=5")
     pair.shows_step(5)

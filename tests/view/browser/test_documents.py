@@ -54,6 +54,7 @@ def test_where_a_document_is_shown_is_a_list_of_links_there(page: Page) -> None:
     assert page.state["row"] == str(hit["row"])
 
 
+@pytest.mark.soak
 def test_the_link_to_the_whole_document_leads_there_and_back(page: Page) -> None:
     page.open("step=57&row=1&slot=3")
     segment = page.served.answer("api/step/57/row/1", start=0, stop=192)["segments"][0]
@@ -97,6 +98,7 @@ def test_a_found_text_is_marked_and_the_document_opens_at_it(page: Page) -> None
     page.wait("return document.querySelector('.document-text .chip.selected')")
 
 
+@pytest.mark.soak
 def test_a_search_without_hits_says_so_and_escape_closes_it(page: Page) -> None:
     page.open()
     search(page, "no document has these words")
@@ -138,6 +140,7 @@ def test_the_store_shows_splits_shards_lengths_tokenizer_report_and_samples(page
     page.wait("return document.querySelector('.turn')")
 
 
+@pytest.mark.soak
 def test_tokens_whose_documents_are_unknown_are_shown_end_to_end(
     driver: Chrome, tmp_path: Path
 ) -> None:
@@ -182,6 +185,7 @@ def test_an_error_is_told_in_its_parts(page: Page) -> None:
     assert any("400" in message for message in page.complaints())
 
 
+@pytest.mark.soak
 def test_a_server_that_is_gone_is_told_with_a_remedy(driver: Chrome, folder: Path) -> None:
     with serving(opened(folder, "recipe.toml")) as served:
         page = Page(driver, served)
@@ -193,6 +197,7 @@ def test_a_server_that_is_gone_is_told_with_a_remedy(driver: Chrome, folder: Pat
     assert "Start “tokenreel view” again" in words
 
 
+@pytest.mark.soak
 def test_an_answer_that_comes_late_does_not_draw_over_another_view(page: Page) -> None:
     for other in ("view=document&source=0&document=7", "view=store&store=1"):
         page.open("step=57")

@@ -7,6 +7,7 @@ import re
 import sys
 import unicodedata
 
+import pytest
 from selenium.webdriver.common.keys import Keys
 from tests.view.browser.conftest import HOSTILE_NAME
 from tests.view.browser.driving import Page
@@ -53,6 +54,7 @@ def test_hostile_names_of_sources_and_files_are_text(page: Page) -> None:
     check_harmless(page)
 
 
+@pytest.mark.soak
 def test_hostile_search_words_and_snippets_are_text(page: Page) -> None:
     page.open()
     page.press("/", "<script>alert(1)", Keys.ENTER)
@@ -61,6 +63,7 @@ def test_hostile_search_words_and_snippets_are_text(page: Page) -> None:
     check_harmless(page)
 
 
+@pytest.mark.soak
 def test_a_hostile_address_is_refused_or_corrected(page: Page) -> None:
     page.open("view=<script>&step=-1&row=x&colour=<img>&open=,,x&ranks=0&from=9&to=3")
     page.shows_step(0)
@@ -77,6 +80,7 @@ def test_pictures_of_blanks_cannot_be_forged_by_text(page: Page) -> None:
     assert "東京" in shown and "🙂" in shown
 
 
+@pytest.mark.soak
 def test_the_page_hides_every_character_that_notebooks_and_terminals_hide(page: Page) -> None:
     page.open()
     blanks = {

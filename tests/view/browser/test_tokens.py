@@ -152,6 +152,7 @@ def test_ranks_part_the_rows_and_one_is_shown_alone(page: Page) -> None:
     page.wait_for(lambda: page.texts(".ranks .choice button") == ["all", "0", "1"])
 
 
+@pytest.mark.soak
 def test_a_token_that_weighs_less_is_paler_and_still_underlined(page: Page) -> None:
     page.open("step=57")
     grounds = page.driver.execute_async_script(
@@ -176,6 +177,7 @@ def test_a_token_that_weighs_less_is_paler_and_still_underlined(page: Page) -> N
     assert [line for _, line in grounds] == ["none", "solid", "solid", "solid"]
 
 
+@pytest.mark.soak
 def test_answers_of_pairs_microbatches_and_missing_tokenizers_are_told(
     driver: Chrome, stores: Path, tmp_path: Path
 ) -> None:
@@ -242,6 +244,7 @@ def test_every_control_has_a_name_and_can_be_reached_by_tab(page: Page) -> None:
     assert outline != "none"
 
 
+@pytest.mark.soak
 def test_a_row_opened_by_its_button_keeps_the_focus(page: Page) -> None:
     page.open("step=57")
     page.js("document.querySelector('.row[data-row=\"1\"] .row-name').focus()")
@@ -253,6 +256,7 @@ def test_a_row_opened_by_its_button_keeps_the_focus(page: Page) -> None:
     page.wait("return !document.querySelector('.row.open')")
 
 
+@pytest.mark.soak
 def test_help_lists_the_keys_and_escape_closes_it(page: Page) -> None:
     page.open()
     page.press("?")

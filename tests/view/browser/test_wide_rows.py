@@ -80,6 +80,7 @@ def test_the_last_row_and_the_last_slot_can_be_reached(wide: Page) -> None:
     wide.wait_for(lambda: 0 < wide.box(".chip.selected")["top"] < 900)
 
 
+@pytest.mark.soak
 def test_a_click_on_the_bar_inside_a_row_closes_it(wide: Page) -> None:
     wide.open("step=3&open=2&row=2&slot=9000")
     wide.wait("return !document.querySelector('.crumb').hidden")

@@ -157,6 +157,7 @@ def test_python_winds_the_page(shown: Shown, feed: Feed) -> None:
     assert len(shown.all(".rows .chip.trained")) == trained_in(feed, 123, 4)
 
 
+@pytest.mark.soak
 def test_colours_change_and_trained_tokens_stay_underlined(shown: Shown) -> None:
     shown.open()
     before = len(shown.all(".rows .chip.trained"))
@@ -198,6 +199,7 @@ def test_hostile_names_and_texts_are_text(shown: Shown, feed: Feed) -> None:
     assert shown.all("img, script") == []
 
 
+@pytest.mark.soak
 def test_the_notebook_and_the_widget_leave_each_others_style_alone(shown: Shown) -> None:
     shown.open()
     chip = "getComputedStyle(root.querySelector('.rows .chip.trained'))"
@@ -207,12 +209,14 @@ def test_the_notebook_and_the_widget_leave_each_others_style_alone(shown: Shown)
     assert shown.js("return getComputedStyle(document.body).getPropertyValue('--paper')") == ""
 
 
+@pytest.mark.soak
 def test_dark_follows_the_notebook(shown: Shown) -> None:
     shown.open(theme="false")
     ground = shown.js("return getComputedStyle(root.querySelector('.pane')).backgroundColor")
     assert ground == "rgb(22, 24, 27)"
 
 
+@pytest.mark.soak
 def test_what_python_refuses_is_said_on_the_page(shown: Shown) -> None:
     shown.open()
     error = {"message": "no <b>such</b> step"}
@@ -223,6 +227,7 @@ def test_what_python_refuses_is_said_on_the_page(shown: Shown) -> None:
     assert shown.all(".trouble") == ["no <b>such</b> step"]
 
 
+@pytest.mark.soak
 def test_the_rest_of_a_long_row_comes_when_it_is_asked_for(
     driver: Chrome, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +240,7 @@ def test_the_rest_of_a_long_row_comes_when_it_is_asked_for(
     assert len(shown.all(".row:first-child .chip[data-slot]")) == 1024
 
 
+@pytest.mark.soak
 def test_when_it_is_taken_away_it_no_longer_listens(shown: Shown) -> None:
     shown.open()
     shown.js("window.end()")

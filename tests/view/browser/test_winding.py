@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from selenium.webdriver.common.keys import Keys
 from tests.view.browser.driving import Page
 
@@ -57,6 +58,7 @@ def test_the_needle_is_dragged_by_a_pointer(page: Page) -> None:
     assert page.find(".reel-told").text.startswith("step 2")
 
 
+@pytest.mark.soak
 def test_the_needle_is_dragged_by_a_finger(page: Page) -> None:
     page.resize(390, 844, is_phone=True)
     page.open("step=0")
@@ -70,6 +72,7 @@ def test_the_needle_is_dragged_by_a_finger(page: Page) -> None:
     page.shows_step(200)
 
 
+@pytest.mark.soak
 def test_two_fingers_zoom_the_reel(page: Page) -> None:
     page.resize(390, 844, is_phone=True)
     page.open("step=200")
@@ -97,6 +100,7 @@ def test_the_back_button_returns_to_what_was_seen(page: Page) -> None:
     page.wait("return !document.querySelector('.row.open')")
 
 
+@pytest.mark.soak
 def test_a_link_shows_the_same_view_in_another_window(page: Page) -> None:
     page.open("step=57")
     page.press("c", Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ENTER)
@@ -128,6 +132,7 @@ def test_keys_and_the_wheel_zoom_the_reel_about_the_needle(page: Page) -> None:
     assert int(page.state["to"]) - int(page.state["from"]) == 320
 
 
+@pytest.mark.soak
 def test_marks_and_epochs_are_told_where_the_pointer_is(page: Page) -> None:
     page.open("step=0")
     page.pointer().move_to_element(page.find(".reel-track")).perform()
