@@ -336,3 +336,10 @@ def test_other_rows_over_a_store_of_prompts_say_which_rows_it_has(
     source = Source(name="s", path=store, rows=rows)
     with pytest.raises(ConfigError, match=r'of prompts.* give the source rows="prompts"'):
         Feed(Recipe(seq_len=5, global_batch_size=1, sources=[source]))
+
+
+def test_where_tells_the_tokens_of_each_prompt_from_its_own_first_one(tmp_path: Path) -> None:
+    path = write_prompts(tmp_path / "s", [3, 7, 4])
+    feed = feed_of(path, batch=3, recipe={"passes": 1}, truncation="keep_last")
+    hits = [feed.where("s0", document)[0] for document in range(3)]
+    assert [(hit.start, hit.stop) for hit in hits] == [(0, 3), (2, 7), (0, 4)]
